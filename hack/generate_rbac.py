@@ -1,0 +1,95 @@
+"""Writes the RBAC manifests of every binary from what its controllers declare.
+
+`python -m hack.generate_rbac` writes `config/base/<binary>/rbac.yaml`; with `--check` it writes nothing and exits 1
+where a file differs from the declarations.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controllers.runtime.rbac import Declaration, Permission, rules
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMESPACE = "gpu-mirage"
+RBAC_GROUP = "rbac.authorization.k8s.io"
+BINARIES: Mapping[str, tuple[str, ...]] = {
+    "compute-domain": ("controllers.compute_domain", "controllers.channel_slices"),
+    "channel-slices": ("controllers.channel_slices",),
+}
+"""Which controllers each binary runs."""
+
+HEADER = "# Generated from what the controllers declare: change that, then run `make generate`.\n"
+
+Manifest = dict[str, Any]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line and returns its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m hack.generate_rbac", description="write the RBAC manifests")
+    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 where a file is out of date")
+    options = parser.parse_args(arguments)
+    wanted = {path_of(binary): render(binary, declarations(modules)) for binary, modules in BINARIES.items()}
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        print(f"{path.relative_to(ROOT)} {'is out of date: run make generate' if options.check else 'written'}")
+        if not options.check:
+            path.write_text(wanted[path])
+    return 1 if options.check and stale else 0
+
+
+def path_of(binary: str) -> Path:
+    return ROOT / "config" / "base" / binary / "rbac.yaml"
+
+
+def declarations(modules: Iterable[str]) -> list[Declaration]:
+    """What the given controller packages declare."""
+    return [importlib.import_module(module).DECLARATION for module in modules]
+
+
+def render(binary: str, declared: Iterable[Declaration]) -> str:
+    """The text of a binary's file."""
+    documents = manifests(f"gpu-mirage-{binary}", list(declared))
+    return HEADER + yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True)
+
+
+def manifests(account: str, declared: list[Declaration]) -> list[Manifest]:
+    """Roles and bindings that give a service account all that is declared; a role without rules is left out."""
+    cluster = frozenset[Permission]().union(*(declaration.cluster for declaration in declared))
+    driver_namespace = frozenset[Permission]().union(*(declaration.driver_namespace for declaration in declared))
+    documents: list[Manifest] = []
+    if cluster:
+        documents += _role_and_binding(account, "Cluster", {"name": account}, cluster)
+    # What may be done everywhere needs no second rule for one namespace.
+    if local := driver_namespace - cluster:
+        documents += _role_and_binding(account, "", {"name": account, "namespace": NAMESPACE}, local)
+    return documents
+
+
+def _role_and_binding(
+    account: str, scope: str, metadata: Mapping[str, str], granted: frozenset[Permission]
+) -> list[Manifest]:
+    api_version = f"{RBAC_GROUP}/v1"
+    role = {
+        "apiVersion": api_version,
+        "kind": f"{scope}Role",
+        "metadata": dict(metadata),
+        "rules": rules(granted),
+    }
+    binding = {
+        "apiVersion": api_version,
+        "kind": f"{scope}RoleBinding",
+        "metadata": dict(metadata),
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": f"{scope}Role", "name": account},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
+    }
+    return [role, binding]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""A Kubernetes control plane with simulated nodes on 127.0.0.1, for tests, demos and benches.
+
+etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK run as plain processes with TLS, RBAC and an
+audit log; no container engine and no real node is needed. All state lives in one data directory.
+"""
+
+from hack.localcluster.binaries import Binaries, BinariesMissing, find_binaries
+from hack.localcluster.components import Component, Options
+from hack.localcluster.control_plane import ControlPlane, ControlPlaneError, KubectlError
+from hack.localcluster.nodes import delete_nodes, make_nodes, node_manifest, set_ready, wait_ready
+
+__all__ = [
+    "Binaries",
+    "BinariesMissing",
+    "Component",
+    "ControlPlane",
+    "ControlPlaneError",
+    "KubectlError",
+    "Options",
+    "delete_nodes",
+    "find_binaries",
+    "make_nodes",
+    "node_manifest",
+    "set_ready",
+    "wait_ready",
+]
