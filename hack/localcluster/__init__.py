@@ -7,6 +7,7 @@ audit log; no container engine and no real node is needed. All state lives in on
 from hack.localcluster.binaries import Binaries, BinariesMissing, find_binaries
 from hack.localcluster.components import Component, Options
 from hack.localcluster.control_plane import ControlPlane, ControlPlaneError, KubectlError
+from hack.localcluster.controllers import ControllerProcess, install
 from hack.localcluster.nodes import delete_nodes, make_nodes, node_manifest, set_ready, wait_ready
 
 __all__ = [
@@ -15,10 +16,12 @@ __all__ = [
     "Component",
     "ControlPlane",
     "ControlPlaneError",
+    "ControllerProcess",
     "KubectlError",
     "Options",
     "delete_nodes",
     "find_binaries",
+    "install",
     "make_nodes",
     "node_manifest",
     "set_ready",

@@ -15,9 +15,11 @@ import pytest
 from hack.localcluster import (
     Binaries,
     BinariesMissing,
+    ControllerProcess,
     ControlPlane,
     delete_nodes,
     find_binaries,
+    install,
     make_nodes,
     wait_ready,
 )
@@ -71,6 +73,22 @@ def control_plane(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) 
     with plane:
         yield plane
     plane.remove_state()
+
+
+@pytest.fixture(scope="session")
+def installed(control_plane: ControlPlane) -> ControlPlane:
+    """The control plane with CRDs, DeviceClasses and RBAC from config/default."""
+    install(control_plane)
+    return control_plane
+
+
+@pytest.fixture(scope="session")
+def controller(installed: ControlPlane) -> Iterator[ControllerProcess]:
+    """The compute-domain binary under its own ServiceAccount, running through all tests that need no other one."""
+    process = ControllerProcess(installed)
+    process.start()
+    yield process
+    process.stop()
 
 
 @pytest.fixture

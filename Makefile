@@ -1,0 +1,97 @@
+# `make` lists the targets. Whatever a target needs is installed into .venv first; nothing else on the machine changes.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,\
+	$(shell $(p) -c 'import sys; print("$(p)" if sys.version_info >= (3, 11) else "")' 2>/dev/null)))
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+# The environment, unlike an option, reaches the build backend too: the second variable is for pip 25.3 and newer.
+PINNED := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/constraints.txt
+IMAGE ?= gpu-mirage:dev
+KUBECTL ?= $(BIN)/kubectl
+KUBECONFIG_FLAG = $(if $(CLUSTER),--kubeconfig $(CLUSTER))
+# Test suites that need no cluster of their own kind, from the fastest to the slowest.
+SUITES := $(wildcard tests/unit tests/property tests/contract tests/integration)
+
+.PHONY: help
+help: ## List the targets
+	@echo 'CLUSTER=<kubeconfig> chooses a cluster for demo, install and uninstall'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@[[ -n '$(PYTHON)' ]] || { echo 'Python 3.11 or newer is needed; name it: make PYTHON=/path/to/python3' >&2; exit 1; }
+	@[[ -x $(BIN)/python ]] || $(PYTHON) -m venv $(VENV)
+	@echo 'installing dependencies into $(VENV)'
+	@$(PINNED) $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,bench]'
+	@touch $@
+
+.PHONY: venv
+venv: $(INSTALLED) ## Make .venv with everything the project and its tests need
+
+.PHONY: controlplane
+controlplane: ## Build the control plane's binaries with Go, once (about ten minutes)
+	@hack/controlplane/build.sh
+
+.PHONY: cluster
+cluster: venv controlplane ## Start a control plane with simulated nodes, until Ctrl-C
+	@$(BIN)/python -m hack.localcluster up
+
+.PHONY: demo
+demo: venv $(if $(CLUSTER),,controlplane) ## See a ComputeDomain become Ready (ONCE=1: end then)
+	@$(BIN)/python -m hack.demo $(if $(ONCE),--once) $(KUBECONFIG_FLAG)
+
+.PHONY: test
+test: venv ## Run the tests; those on a control plane skip where its binaries are not built
+	@$(BIN)/python -m pytest $(SUITES)
+
+.PHONY: chaos
+chaos: venv controlplane ## Kill and partition things, and demand convergence
+	@$(BIN)/python -m pytest tests/chaos
+
+.PHONY: bench
+bench: venv controlplane ## Measure, beside the API server's own figures
+	@$(BIN)/python -m hack.bench
+
+.PHONY: lint
+lint: venv ## Check style and dependencies
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/deptry .
+
+.PHONY: types
+types: venv ## Check types
+	@$(BIN)/mypy --strict
+
+.PHONY: layers
+layers: venv ## Check which package may import which
+	@$(BIN)/lint-imports --no-cache
+
+.PHONY: generate
+generate: venv ## Write the generated manifests
+	@$(BIN)/python -m hack.generate_rbac
+
+.PHONY: check-generated
+check-generated: venv ## Check that the generated manifests are up to date
+	@$(BIN)/python -m hack.generate_rbac --check
+
+.PHONY: manifests
+manifests: venv ## Build every kustomization
+	@for directory in crds $$(find config -name kustomization.yaml -not -path '*/components/*' -printf '%h\n' | sort); do \
+		printf '%-28s ' "$$directory"; $(KUBECTL) kustomize "$$directory" | grep -c '^kind:'; \
+	done
+
+.PHONY: install
+install: venv ## Install CRDs, device classes and controller into a cluster
+	@$(KUBECTL) $(KUBECONFIG_FLAG) apply --server-side -k config/default
+
+.PHONY: uninstall
+uninstall: venv ## Remove from a cluster all that is ours and nothing else (YES=1: do not ask)
+	@$(BIN)/python -m hack.uninstall $(if $(YES),--yes) $(KUBECONFIG_FLAG)
+
+.PHONY: image
+image: ## Build the container image
+	@docker build --tag $(IMAGE) .

@@ -1,0 +1,1 @@
+"""Typed projections of every kind that is used, one module per API group."""

@@ -1,0 +1,130 @@
+"""What an informer knows: objects by key, by namespace and by named indexes.
+
+Every read is a snapshot, and the objects in it are frozen, so nothing that a reader does reaches the store. All of it
+runs on one event loop; between two awaits of a reader nothing changes.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+from controllers.runtime.errors import ConfigurationError
+from controllers.runtime.meta import Key, KubeObject
+
+T = TypeVar("T", bound=KubeObject)
+T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
+
+
+class Reader(Protocol[T_co]):
+    """The read-only face of a store: all that a reconciler gets to see of it."""
+
+    def get(self, key: Key) -> T_co | None:
+        """The object of that name, or None."""
+        ...
+
+    def list(self, namespace: str = "") -> tuple[T_co, ...]:
+        """Every object, or those of one namespace; in no promised order."""
+        ...
+
+    def by_index(self, name: str, value: str) -> tuple[T_co, ...]:
+        """The objects that an index files under ``value``. Raises ConfigurationError where there is no such index."""
+        ...
+
+
+class _Index(Generic[T]):
+    """Buckets of objects by what a function says of each; a bucket lives only as long as something is in it."""
+
+    def __init__(self, values_of: Callable[[T], Iterable[str]]) -> None:
+        self.values_of = values_of
+        self._buckets: dict[str, dict[Key, T]] = {}
+
+    def filled_with(self, objects: Iterable[T]) -> "_Index[T]":
+        fresh = _Index(self.values_of)
+        for item in objects:
+            fresh.add(item, frozenset(self.values_of(item)))
+        return fresh
+
+    def add(self, item: T, values: Iterable[str]) -> None:
+        for value in values:
+            self._buckets.setdefault(value, {})[item.key] = item
+
+    def remove(self, item: T) -> None:
+        for value in frozenset(self.values_of(item)):
+            bucket = self._buckets[value]
+            del bucket[item.key]
+            if not bucket:
+                del self._buckets[value]
+
+    def find(self, value: str) -> tuple[T, ...]:
+        return tuple(self._buckets.get(value, {}).values())
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+
+class Store(Generic[T]):
+    """Objects of one kind, O(1) by key and O(matches) by namespace or index.
+
+    Index functions must be pure: they are asked again to find the buckets that an object leaves. One that raises
+    makes the change that asked it fail, and leaves the store as it was.
+    """
+
+    def __init__(self) -> None:
+        self._objects: dict[Key, T] = {}
+        self._by_namespace: _Index[T] = _Index(lambda item: (item.namespace,))
+        self._named: dict[str, _Index[T]] = {}
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def get(self, key: Key) -> T | None:
+        return self._objects.get(key)
+
+    def list(self, namespace: str = "") -> tuple[T, ...]:
+        return self._by_namespace.find(namespace) if namespace else tuple(self._objects.values())
+
+    def by_index(self, name: str, value: str) -> tuple[T, ...]:
+        index = self._named.get(name)
+        if index is None:
+            known = ", ".join(sorted(self._named)) or "none"
+            raise ConfigurationError(f"there is no index {name!r} (known: {known}): call add_index first")
+        return index.find(value)
+
+    def index_sizes(self) -> dict[str, int]:
+        """How many values each index distinguishes at present."""
+        return {name: len(index) for name, index in self._named.items()}
+
+    def add_index(self, name: str, values_of: Callable[[T], Iterable[str]]) -> None:
+        """Files every object, present and future, under each value that ``values_of`` gives for it.
+
+        Raises ConfigurationError where the name is taken.
+        """
+        if name in self._named:
+            raise ConfigurationError(f"there is already an index {name!r}: choose another name")
+        self._named[name] = _Index(values_of).filled_with(self._objects.values())
+
+    def put(self, item: T) -> T | None:
+        """Adds or replaces one object; returns the one of that name that was there."""
+        indexes = (self._by_namespace, *self._named.values())
+        values = [frozenset(index.values_of(item)) for index in indexes]
+        old = self._objects.get(item.key)
+        for index, filed_under in zip(indexes, values, strict=True):
+            if old is not None:
+                index.remove(old)
+            index.add(item, filed_under)
+        self._objects[item.key] = item
+        return old
+
+    def remove(self, key: Key) -> T | None:
+        """Takes one object out and returns it; None where it is not there."""
+        old = self._objects.pop(key, None)
+        if old is not None:
+            for index in (self._by_namespace, *self._named.values()):
+                index.remove(old)
+        return old
+
+    def replace(self, items: Iterable[T]) -> None:
+        """Swaps the whole contents; no reader ever sees a mixture of old and new."""
+        objects = {item.key: item for item in items}
+        by_namespace = self._by_namespace.filled_with(objects.values())
+        named = {name: index.filled_with(objects.values()) for name, index in self._named.items()}
+        self._objects, self._by_namespace, self._named = objects, by_namespace, named

@@ -1,0 +1,577 @@
+"""The typed client.
+
+Reads return projections. Writes take what they change as plain mappings and know the traps of the API, so that a
+controller cannot forget them:
+
+* an apply to an object that exists carries its uid, since an apply to a deleted object would make a ghost of it;
+* finalizers go by JSON patch that tests uid and resourceVersion, since apply never removes one that a POST set;
+* a delete carries the uid, so that a namesake made in the meantime survives.
+
+A client made by ``restricted_to`` refuses every verb that its controller has not declared. The same declarations
+generate the RBAC rules, so what works here works in a cluster.
+"""
+
+import gc
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
+
+from controllers.runtime.clock import Clock, SystemClock
+from controllers.runtime.errors import (
+    ApiError,
+    Conflict,
+    DecodeError,
+    FieldConflict,
+    Invalid,
+    NotFound,
+    ObjectGone,
+    PermissionNotDeclared,
+    ServiceUnavailable,
+    TooManyRequests,
+    TransportError,
+    error_from_response,
+    error_from_status,
+)
+from controllers.runtime.meta import Key, KubeObject, Resource, without_nulls
+from controllers.runtime.rbac import Permission
+from controllers.runtime.transport import HttpRequest, HttpResponse, Transport
+
+T = TypeVar("T", bound=KubeObject)
+
+JSON = "application/json"
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+APPLY_PATCH = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
+
+WATCH_GRACE = 15.0
+"""Seconds beyond the server's own watch timeout after which a silent connection counts as half-open."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """How a client behaves towards an overloaded or absent server."""
+
+    field_manager: str
+    attempts: int = 4  # requests sent at most for one call, the first included
+    retry_delay: float = 0.5  # seconds before the first repetition where the server names no time; doubles
+    timeout: float = 30.0  # seconds for one request
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a kind: a namespace ("" for all), a label selector and a field selector in the API's syntax."""
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+    def query(self) -> tuple[tuple[str, str], ...]:
+        pairs = (("labelSelector", self.labels), ("fieldSelector", self.fields))
+        return tuple(pair for pair in pairs if pair[1])
+
+
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """An object that the projection could not take: as much of its identity as can be read, and why.
+
+    ``key`` is None where not even a name is readable; ``uid`` and ``resource_version`` are "" likewise.
+    """
+
+    key: Key | None
+    uid: str
+    resource_version: str
+    error: DecodeError
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a list; objects that the projection could not take are in ``undecodable``."""
+
+    items: tuple[T, ...]
+    resource_version: str
+    continue_token: str = ""
+    undecodable: tuple[Undecodable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[T]):
+    """One watch event. ``type`` is ADDED, MODIFIED, DELETED or BOOKMARK; ``object`` is None where ``undecodable`` says
+    why; ``resource_version`` is known in either case. Only bookmarks carry ``annotations``."""
+
+    type: str
+    object: T | None
+    resource_version: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    undecodable: Undecodable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A successful write: which object, and the resourceVersion after it ("" after a delete)."""
+
+    resource: Resource
+    key: Key
+    uid: str
+    resource_version: str
+
+
+writes_in_progress: ContextVar[list[Write] | None] = ContextVar("writes_in_progress", default=None)
+"""Where a reconcile collects its own writes, so that the next one of its key can wait until the cache has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldsEntry:
+    """One entry of ``metadata.managedFields``."""
+
+    manager: str
+    operation: str
+    subresource: str
+    fields: Mapping[str, Any]
+
+    def owns(self, *path: str) -> bool:
+        """Whether the entry covers a path, given in FieldsV1 keys such as ``f:metadata``."""
+        at: Any = self.fields
+        for step in path:
+            if not isinstance(at, Mapping) or step not in at:
+                return False
+            at = at[step]
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOwnership:
+    """What a live look at an object says of it: its uid and who manages which fields."""
+
+    uid: str
+    entries: tuple[FieldsEntry, ...]
+
+    def managers_of(self, *path: str, subresource: str = "") -> frozenset[str]:
+        """The managers that own a path of FieldsV1 keys."""
+        return frozenset(e.manager for e in self.entries if e.subresource == subresource and e.owns(*path))
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str | None = msgspec.field(name="continue", default=None)
+
+
+class _RawList(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _RawEvent(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _LooseMeta(msgspec.Struct, rename="camel"):
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class _LooseObject(msgspec.Struct):
+    metadata: _LooseMeta | None = None
+
+
+class _BookmarkMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Bookmark(msgspec.Struct):
+    metadata: _BookmarkMeta
+
+
+class Client:
+    """Talks to one API server with one field manager."""
+
+    def __init__(self, transport: Transport, options: ClientOptions, *, clock: Clock | None = None) -> None:
+        self._transport = transport
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._allowed: frozenset[Permission] | None = None
+
+    @property
+    def field_manager(self) -> str:
+        return self._options.field_manager
+
+    def restricted_to(self, permissions: Iterable[Permission], *, field_manager: str = "") -> "Client":
+        """The same connection for one controller: only the declared verbs, and a field manager of its own."""
+        options = replace(self._options, field_manager=field_manager or self.field_manager)
+        client = Client(self._transport, options, clock=self._clock)
+        client._allowed = frozenset(permissions)
+        return client
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        """One object, live. Raises NotFound where there is none, DecodeError where the projection cannot take it."""
+        self._check(kind.resource, "get")
+        response = await self._send("GET", kind.resource.path(namespace, name))
+        return kind.decode(response.body)
+
+    async def find(self, kind: type[T], name: str, namespace: str = "") -> T | None:
+        """One object, live, or None."""
+        try:
+            return await self.get(kind, name, namespace)
+        except NotFound:
+            return None
+
+    async def get_ownership(self, kind: type[KubeObject], name: str, namespace: str = "") -> LiveOwnership | None:
+        """Who manages which fields of one object, live; None where there is no such object."""
+        self._check(kind.resource, "get")
+        try:
+            response = await self._send("GET", kind.resource.path(namespace, name), accept=METADATA_ONLY)
+        except NotFound:
+            return None
+        metadata = without_nulls(msgspec.json.decode(response.body))["metadata"]
+        entries = tuple(
+            FieldsEntry(e.get("manager", ""), e.get("operation", ""), e.get("subresource", ""), e.get("fieldsV1", {}))
+            for e in metadata.get("managedFields", ())
+        )
+        return LiveOwnership(metadata["uid"], entries)
+
+    async def list_page(
+        self,
+        kind: type[T],
+        selection: Selection = EVERYTHING,
+        *,
+        limit: int = 500,
+        continue_token: str = "",
+        resource_version: str | None = None,
+    ) -> Page[T]:
+        """One page. ``resource_version`` None asks for the newest state, "0" for whatever the server has at hand."""
+        self._check(kind.resource, "list")
+        query = selection.query()
+        query += (("limit", str(limit)),) if limit else ()
+        if continue_token:
+            query += (("continue", continue_token),)
+        elif resource_version is not None:
+            query += (("resourceVersion", resource_version),)
+        response = await self._send("GET", kind.resource.path(selection.namespace), query=query)
+        return decode_page(kind, response.body)
+
+    async def list(self, kind: type[T], selection: Selection = EVERYTHING) -> tuple[T, ...]:
+        """Every selected object, live and newest, read page by page; those that cannot be decoded are left out."""
+        items: list[T] = []
+        token = ""
+        while True:
+            page = await self.list_page(kind, selection, continue_token=token)
+            items += page.items
+            token = page.continue_token
+            if not token:
+                return tuple(items)
+
+    @asynccontextmanager
+    async def watch(
+        self, kind: type[T], selection: Selection = EVERYTHING, *, resource_version: str, timeout: float
+    ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
+        """A watch from ``resource_version`` on that the server ends after about ``timeout`` seconds.
+
+        Yields an iterator of events that ends when the server closes. Raises ApiError for an ERROR event or a refusal
+        (Expired in both its forms), TransportError for a broken or silent connection.
+        """
+        self._check(kind.resource, "watch")
+        query = (
+            *selection.query(),
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", resource_version),
+            ("timeoutSeconds", str(int(timeout))),
+        )
+        request = HttpRequest(
+            "GET", kind.resource.path(selection.namespace), query, {"Accept": JSON}, None, timeout + WATCH_GRACE
+        )
+        async with self._transport.stream(request) as stream:
+            if stream.status >= 400:
+                body = await stream.read()
+                raise error_from_response(stream.status, body, retry_after=_retry_after(stream.headers))
+            yield _events(kind, stream.chunks())
+
+    async def get_json(self, path: str) -> Any:
+        """Any path, decoded: for discovery and ``/version``. Needs no declared permission."""
+        return msgspec.json.decode((await self._send("GET", path)).body)
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    async def create(self, kind: type[T], body: Mapping[str, Any]) -> T:
+        """POSTs a new object. Raises AlreadyExists where the name is taken: nothing is ever adopted."""
+        self._check(kind.resource, "create")
+        namespace = body["metadata"].get("namespace", "")
+        response = await self._send(
+            "POST",
+            kind.resource.path(namespace),
+            query=(("fieldManager", self.field_manager),),
+            body=_identified(kind.resource, body),
+        )
+        return self._written(kind, response)
+
+    async def apply(self, observed: T, fields: Mapping[str, Any], *, subresource: str = "", force: bool = False) -> T:
+        """Server-side apply of the fields we own on an object that exists and that somebody else made.
+
+        The body gets the observed uid. Raises ObjectGone where that object is no more, FieldConflict where another
+        manager holds one of the fields and ``force`` is off.
+        """
+        self._check(observed.resource, "patch", subresource)
+        metadata = {
+            **fields.get("metadata", {}),
+            "name": observed.name,
+            "uid": observed.uid,
+            **({"namespace": observed.namespace} if observed.namespace else {}),
+        }
+        try:
+            response = await self._apply(
+                observed.resource, {**fields, "metadata": metadata}, subresource=subresource, force=force
+            )
+        except (NotFound, Conflict, Invalid) as error:
+            if _means_gone(error):
+                raise ObjectGone(f"{observed.resource.kind} {observed.key} (uid {observed.uid}): {error}") from error
+            raise
+        return self._written(type(observed), response)
+
+    async def apply_owned(self, kind: type[T], body: Mapping[str, Any], *, force: bool = True) -> T:
+        """Server-side apply of an object that is wholly ours; it is made where it does not exist."""
+        self._check(kind.resource, "create")
+        self._check(kind.resource, "patch")
+        return self._written(kind, await self._apply(kind.resource, body, force=force))
+
+    async def json_patch(self, observed: T, operations: Sequence[Mapping[str, Any]], *, subresource: str = "") -> T:
+        """JSON patch of exactly the object that was observed: uid and resourceVersion are tested first.
+
+        Raises Conflict where it changed, ObjectGone where it is no more.
+        """
+        self._check(observed.resource, "patch", subresource)
+        guarded = [
+            {"op": "test", "path": "/metadata/uid", "value": observed.uid},
+            {"op": "test", "path": "/metadata/resourceVersion", "value": observed.metadata.resource_version},
+            *operations,
+        ]
+        try:
+            response = await self._send(
+                "PATCH",
+                observed.resource.path(observed.namespace, observed.name, subresource),
+                query=(("fieldManager", self.field_manager),),
+                body=guarded,
+                content_type=JSON_PATCH,
+            )
+        except NotFound as error:
+            raise ObjectGone(f"{observed.resource.kind} {observed.key}: {error}") from error
+        except Invalid as error:
+            # The server reports a failed "test" as 422 without a cause that names a field.
+            if error.causes:
+                raise
+            raise Conflict(error.message, code=409, reason="Conflict") from error
+        return self._written(type(observed), response)
+
+    async def remove_finalizer(self, observed: T, finalizer: str) -> T | None:
+        """Takes one finalizer off; None where the object was already gone. Raises Conflict where it changed."""
+        finalizers = observed.metadata.finalizers
+        if finalizer not in finalizers:
+            return observed
+        path = f"/metadata/finalizers/{finalizers.index(finalizer)}"
+        operations = [{"op": "test", "path": path, "value": finalizer}, {"op": "remove", "path": path}]
+        try:
+            return await self.json_patch(observed, operations)
+        except ObjectGone:
+            return None
+
+    async def delete(self, observed: KubeObject) -> None:
+        """Deletes exactly the object that was observed, with background propagation; gone already is success."""
+        self._check(observed.resource, "delete")
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": observed.uid},
+        }
+        try:
+            await self._send("DELETE", observed.resource.path(observed.namespace, observed.name), body=body)
+        except (NotFound, Conflict):
+            # Conflict: the uid differs, so what was observed is gone and a namesake lives in its place.
+            return
+        _note(Write(observed.resource, observed.key, observed.uid, ""))
+
+    # -- the wire -----------------------------------------------------------------------------------------------------
+
+    async def _apply(
+        self, resource: Resource, body: Mapping[str, Any], *, subresource: str = "", force: bool
+    ) -> HttpResponse:
+        metadata = body["metadata"]
+        return await self._send(
+            "PATCH",
+            resource.path(metadata.get("namespace", ""), metadata["name"], subresource),
+            query=(("fieldManager", self.field_manager), ("force", "true" if force else "false")),
+            body=_identified(resource, body),
+            content_type=APPLY_PATCH,
+        )
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: tuple[tuple[str, str], ...] = (),
+        body: Any = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> HttpResponse:
+        headers = {"Accept": accept}
+        payload = None
+        if body is not None:
+            payload = msgspec.json.encode(body)
+            headers["Content-Type"] = content_type
+        request = HttpRequest(method, path, query, headers, payload, self._options.timeout)
+        retrying = AsyncRetrying(
+            stop=stop_after_attempt(self._options.attempts),
+            retry=retry_if_exception(lambda error: _repeatable(error, method)),
+            wait=self._delay_before_retry,
+            sleep=self._clock.sleep,
+            reraise=True,
+        )
+        return cast(HttpResponse, await retrying(self._send_once, request))
+
+    async def _send_once(self, request: HttpRequest) -> HttpResponse:
+        response = await self._transport.request(request)
+        if response.status >= 400:
+            raise error_from_response(response.status, response.body, retry_after=_retry_after(response.headers))
+        return response
+
+    def _delay_before_retry(self, state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, ApiError) and error.retry_after is not None:
+            return error.retry_after
+        return self._options.retry_delay * float(2 ** (state.attempt_number - 1))
+
+    def _written(self, kind: type[T], response: HttpResponse) -> T:
+        written = kind.decode(response.body)
+        _note(Write(kind.resource, written.key, written.uid, written.metadata.resource_version))
+        return written
+
+    def _check(self, resource: Resource, verb: str, subresource: str = "") -> None:
+        if self._allowed is None or Permission.of(resource, verb, subresource) in self._allowed:
+            return
+        target = f"{resource}/{subresource}" if subresource else str(resource)
+        raise PermissionNotDeclared(
+            f"{self.field_manager} has not declared {verb} on {target}: add it to the controller's permissions"
+        )
+
+
+def decode_page(kind: type[T], body: bytes) -> Page[T]:
+    """Decodes a list item by item, so that one bad object costs only itself."""
+    try:
+        raw = msgspec.json.decode(body, type=_RawList)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise DecodeError(f"list of {kind.resource}: {error}") from error
+    items: list[T] = []
+    bad: list[Undecodable] = []
+    with _collector_paused():
+        for item in raw.items or ():
+            try:
+                items.append(kind.decode(item))
+            except DecodeError as error:
+                bad.append(_undecodable(item, error))
+    return Page(tuple(items), raw.metadata.resource_version, raw.metadata.continue_ or "", tuple(bad))
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    # Thousands of new containers with no garbage among them trigger collection after collection: two thirds of the
+    # time that a page costs. An outer pause stays in force.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def decode_event(kind: type[T], line: bytes) -> WatchEvent[T]:
+    """Decodes one line of a watch. Raises the ApiError that an ERROR event carries, DecodeError for a broken line."""
+    try:
+        event = msgspec.json.decode(line, type=_RawEvent)
+        if event.type == "ERROR":
+            raise error_from_status(without_nulls(msgspec.json.decode(event.object)))
+        if event.type == "BOOKMARK":
+            mark = msgspec.json.decode(event.object, type=_Bookmark).metadata
+            return WatchEvent(event.type, None, mark.resource_version, mark.annotations or {})
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise DecodeError(f"watch of {kind.resource}: {error}: {line[:200]!r}") from error
+    try:
+        decoded = kind.decode(event.object)
+    except DecodeError as error:
+        undecodable = _undecodable(event.object, error)
+        return WatchEvent(event.type, None, undecodable.resource_version, undecodable=undecodable)
+    return WatchEvent(event.type, decoded, decoded.metadata.resource_version)
+
+
+def _undecodable(raw: msgspec.Raw, error: DecodeError) -> Undecodable:
+    try:
+        loose = msgspec.json.decode(raw, type=_LooseObject).metadata or _LooseMeta()
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        loose = _LooseMeta()
+    key = Key(loose.namespace or "", loose.name) if loose.name else None
+    return Undecodable(key, loose.uid or "", loose.resource_version or "", error)
+
+
+async def _events(kind: type[T], chunks: AsyncIterator[bytes]) -> AsyncIterator[WatchEvent[T]]:
+    async for line in _lines(chunks):
+        yield decode_event(kind, line)
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    # Split on bytes, never on decoded text: a chunk may end inside a UTF-8 character. The parts of an unfinished
+    # line are joined once, so that a long line costs linear time.
+    parts: list[bytes] = []
+    async for chunk in chunks:
+        head, newline, rest = chunk.partition(b"\n")
+        parts.append(head)
+        if not newline:
+            continue
+        *complete, last = rest.split(b"\n")
+        for line in (b"".join(parts), *complete):
+            if line:
+                yield line
+        parts = [last]
+    if any(parts):
+        raise TransportError("the watch ended in the middle of a line")
+
+
+def _identified(resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+
+
+def _note(write: Write) -> None:
+    writes = writes_in_progress.get()
+    if writes is not None:
+        writes.append(write)
+
+
+def _means_gone(error: ApiError) -> bool:
+    """404; 409 for a uid that no object has any more; 422 for a namesake with another uid."""
+    if isinstance(error, Invalid):
+        return any(cause.field == "metadata.uid" for cause in error.causes)
+    return not isinstance(error, FieldConflict)
+
+
+def _repeatable(error: BaseException, method: str) -> bool:
+    """A refusal for load may always be repeated; a lost answer only where repeating does no harm."""
+    if isinstance(error, TooManyRequests | ServiceUnavailable):
+        return True
+    return isinstance(error, TransportError) and method in ("GET", "PUT")
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    value = headers.get("Retry-After", "")
+    return float(value) if value.isdigit() else None

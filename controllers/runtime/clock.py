@@ -1,0 +1,47 @@
+"""The clock that everything in the framework reads, so that tests can run on virtual time."""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two readings of time and one way to wait for it; all durations are seconds."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back; only differences mean something."""
+        ...
+
+    def utcnow(self) -> datetime:
+        """The wall clock, for timestamps that people read; never used to measure a duration."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits for ``seconds``; a negative or zero value yields to the event loop once."""
+        ...
+
+
+class SystemClock:
+    """The clock of the machine.
+
+    Inside an event loop ``monotonic`` is the loop's own time. A loop with virtual time (see ``runtime.testing``)
+    therefore moves this clock too, together with every ``asyncio.timeout`` and ``asyncio.sleep``.
+    """
+
+    def monotonic(self) -> float:
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            return time.monotonic()
+
+    def utcnow(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+
+
+def rfc3339_micro(moment: datetime) -> str:
+    """Kubernetes ``MicroTime``: UTC, always six digits after the second, ``Z`` at the end."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,202 @@
+"""A controller: sources that fill a queue, and workers that empty it through a reconciler."""
+
+import asyncio
+import uuid
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from controllers.runtime import handler, logs
+from controllers.runtime.cache import Change, Informer
+from controllers.runtime.client import Write, writes_in_progress
+from controllers.runtime.clock import Clock
+from controllers.runtime.errors import ConfigurationError, Conflict, ObjectGone, RuntimeFault, TerminalError
+from controllers.runtime.limiter import ExponentialLimiter
+from controllers.runtime.meta import KubeObject, Resource
+from controllers.runtime.metrics import Metrics, ReconcileResult
+from controllers.runtime.predicate import Predicate
+from controllers.runtime.reconcile import Reconciler, Request, Result
+from controllers.runtime.workqueue import AsyncWorkQueue
+
+T = TypeVar("T", bound=KubeObject)
+
+INITIAL_PRIORITY = -100
+"""Priority of what the first list brings, below every real change; controller-runtime uses the same number."""
+
+logger = logs.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerOptions:
+    """How a controller works its queue."""
+
+    workers: int = 4  # reconciles at the same time, never two of one object
+    reconcile_timeout: float = 60.0  # seconds after which one reconcile is cancelled and retried
+    cache_wait: float = 5.0  # seconds to wait until the cache has seen a controller's own writes
+    retry_base: float = 0.005  # seconds before the first retry of an object; doubles
+    retry_cap: float = 300.0  # seconds between retries at most
+
+
+class Informers(Protocol):
+    """Where a controller gets its informers from."""
+
+    def informer(self, kind: type[T]) -> Informer[T]: ...
+
+    def informers_of(self, resource: Resource) -> list[Informer[Any]]: ...
+
+
+class Controller:
+    """Runs one reconciler. Declare what it watches with ``for_``, ``owns`` and ``watches``, then ``reconciles_with``."""
+
+    def __init__(
+        self, name: str, informers: Informers, metrics: Metrics, options: ControllerOptions, clock: Clock
+    ) -> None:
+        self.name = name
+        self._informers = informers
+        self._options = options
+        self._clock = clock
+        self._metrics = metrics.for_controller(name, options.workers)
+        limiter = ExponentialLimiter[Request](options.retry_base, options.retry_cap)
+        self._queue = AsyncWorkQueue[Request](clock=clock, limiter=limiter, observer=metrics.for_queue(name))
+        self._primary: type[KubeObject] | None = None
+        self._reconciler: Reconciler | None = None
+        self._unseen: dict[Request, list[Write]] = {}
+        self._stopping = False
+
+    # -- declaring ----------------------------------------------------------------------------------------------------
+
+    def for_(self, kind: type[T], when: Predicate[T] | None = None) -> "Controller":
+        """The kind whose objects are reconciled."""
+        self._primary = kind
+        return self._watch(kind, handler.itself, when)
+
+    def owns(self, kind: type[T], when: Predicate[T] | None = None) -> "Controller":
+        """A kind whose objects have a controller owner reference to the primary kind."""
+        if self._primary is None:
+            raise ConfigurationError(f"controller {self.name}: owns() needs for_() before it")
+        return self._watch(kind, handler.owner(self._primary), when)
+
+    def watches(self, kind: type[T], maps_to: handler.MapFunction[T], when: Predicate[T] | None = None) -> "Controller":
+        """Any other kind; ``maps_to`` names the requests of an object, and is asked for its old and its new state."""
+        return self._watch(kind, handler.mapped(maps_to), when)
+
+    def reconciles_with(self, reconciler: Reconciler) -> "Controller":
+        self._reconciler = reconciler
+        return self
+
+    def enqueue(self, request: Request, *, after: float = 0.0) -> None:
+        """Asks for a reconcile from outside, ``after`` seconds from now."""
+        self._queue.add(request, after=after)
+
+    def _watch(self, kind: type[T], handle: handler.Handler[Any], when: Predicate[T] | None) -> "Controller":
+        def on_change(change: Change[T]) -> None:
+            if when is not None and not when(change):
+                return
+            priority = INITIAL_PRIORITY if change.initial else 0
+            for request in handle(change):
+                self._queue.add(request, priority=priority)
+
+        self._informers.informer(kind).add_handler(on_change)
+        return self
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Works until ``stop``; then every reconcile that has begun is finished and waiting ones are left."""
+        if self._reconciler is None:
+            raise ConfigurationError(f"controller {self.name} has no reconciler: call reconciles_with()")
+        async with asyncio.TaskGroup() as workers:
+            for number in range(self._options.workers):
+                workers.create_task(self._work(self._reconciler), name=f"{self.name}-worker-{number}")
+
+    def stop(self) -> None:
+        """Makes ``run`` return once the running reconciles have ended."""
+        self._stopping = True
+        self._queue.shut_down()
+
+    async def _work(self, reconciler: Reconciler) -> None:
+        while (item := await self._queue.get()) is not None:
+            try:
+                if not self._stopping:
+                    await self._process(reconciler, item.key, item.priority)
+            finally:
+                self._queue.done(item.key)
+
+    async def _process(self, reconciler: Reconciler, request: Request, priority: int) -> None:
+        with logs.bind(controller=self.name, object=str(request), reconcile_id=uuid.uuid4().hex[:12]):
+            self._metrics.worker_started()
+            try:
+                if await self._cache_is_current(request):
+                    await self._reconcile(reconciler, request, priority)
+                else:
+                    self._queue.add_rate_limited(request, priority=priority)
+            finally:
+                self._metrics.worker_stopped()
+
+    async def _cache_is_current(self, request: Request) -> bool:
+        # A reconcile on a cache older than its own last write would decide on a past that it has changed itself.
+        unseen = self._unseen.pop(request, [])
+        while unseen:
+            if not await self._seen(unseen[0]):
+                logger.warning("the cache has not seen our own write yet", write=str(unseen[0].key))
+                self._unseen[request] = unseen
+                return False
+            unseen.pop(0)
+        return True
+
+    async def _seen(self, write: Write) -> bool:
+        for informer in self._informers.informers_of(write.resource):
+            if not await informer.wait_for(write, self._options.cache_wait):
+                return False
+        return True
+
+    async def _reconcile(self, reconciler: Reconciler, request: Request, priority: int) -> None:
+        started = self._clock.monotonic()
+        try:
+            outcome = self._succeeded(request, await self._call(reconciler, request), priority)
+        except TerminalError as error:
+            outcome = self._failed_for_good(request, error)
+        except Exception as error:  # noqa: BLE001 - whatever a reconciler raises must not stop the worker
+            outcome = self._failed(request, error, priority)
+        self._metrics.reconciled(outcome, self._clock.monotonic() - started)
+
+    async def _call(self, reconciler: Reconciler, request: Request) -> Result:
+        writes: list[Write] = []
+        token = writes_in_progress.set(writes)
+        deadline = asyncio.timeout(self._options.reconcile_timeout)
+        try:
+            async with deadline:
+                return await reconciler.reconcile(request)
+        except TimeoutError:
+            if deadline.expired():
+                self._metrics.timeout()
+            raise
+        finally:
+            writes_in_progress.reset(token)
+            if writes:
+                self._unseen[request] = writes
+
+    def _succeeded(self, request: Request, result: Result, priority: int) -> ReconcileResult:
+        self._queue.forget(request)
+        if result.requeue_after is None:
+            return "success"
+        self._queue.add(request, priority=priority, after=result.requeue_after)
+        return "requeue_after"
+
+    def _failed_for_good(self, request: Request, error: TerminalError) -> ReconcileResult:
+        self._queue.forget(request)
+        self._metrics.error()
+        self._metrics.terminal_error()
+        logger.error("reconcile failed and will not be retried", reason=str(error))
+        return "error"
+
+    def _failed(self, request: Request, error: Exception, priority: int) -> ReconcileResult:
+        self._queue.add_rate_limited(request, priority=priority)
+        self._metrics.error()
+        if isinstance(error, Conflict | ObjectGone):
+            logger.info("the object changed meanwhile, looking again", reason=str(error))
+        elif isinstance(error, RuntimeFault):
+            logger.error("reconcile failed and will be retried", reason=str(error))
+        else:
+            self._metrics.panic()
+            logger.error("reconcile raised and will be retried", exc_info=error)
+        return "error"

@@ -1,0 +1,73 @@
+"""What a binary's ``main`` does around its controllers: logs, event loop, connection, signals, exit code."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+
+import uvloop
+
+from controllers.runtime import logs
+from controllers.runtime.client import Client, ClientOptions
+from controllers.runtime.errors import RuntimeFault
+from controllers.runtime.manager import Manager
+from controllers.runtime.metrics import Metrics
+from controllers.runtime.options import ManagerOptions
+from controllers.runtime.transport import AiohttpTransport, Credentials
+
+Setup = Callable[[Manager], None]
+
+logger = logs.get_logger(__name__)
+
+
+def run(name: str, setup: Setup, options: ManagerOptions) -> int:
+    """Runs a manager that ``setup`` fills until SIGTERM or SIGINT; returns the process's exit code.
+
+    The first signal stops in order, the second one at once.
+    """
+    failures: list[BaseException] = []
+    try:
+        logs.configure(options.log_format, options.log_level)
+        uvloop.run(_serve(name, setup, options))
+    except* RuntimeFault as group:
+        failures = _leaves(group)
+    for failure in failures:
+        logger.error("stopped", binary=name, reason=str(failure))
+    return 1 if failures else 0
+
+
+async def _serve(name: str, setup: Setup, options: ManagerOptions) -> None:
+    metrics = Metrics()
+    transport = AiohttpTransport(
+        Credentials(options.kubeconfig, options.context), user_agent=name, observer=metrics.rest_observer
+    )
+    manager = Manager(Client(transport, ClientOptions(field_manager=name)), options, metrics=metrics)
+    try:
+        setup(manager)
+        _stop_on_signals(manager)
+        await manager.run()
+    finally:
+        await transport.close()
+    logger.info("stopped", binary=name)
+
+
+def _stop_on_signals(manager: Manager) -> None:
+    loop = asyncio.get_running_loop()
+    received: list[int] = []
+
+    def on_signal(number: int) -> None:
+        if received:
+            sys.exit(128 + number)
+        received.append(number)
+        logger.info("stopping", signal=signal.Signals(number).name)
+        manager.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+
+
+def _leaves(group: BaseExceptionGroup[RuntimeFault]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found

@@ -1,0 +1,121 @@
+"""What integration tests say to a cluster: manifests as literals, and waiting for what should come."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from hack.localcluster import ControlPlane
+
+EAST = "11111111-2222-3333-4444-555555555555.1"
+WEST = "11111111-2222-3333-4444-555555555555.2"
+TIMEOUT = 30.0  # seconds; a busy machine, not the controller, decides how much of it is needed
+
+DOMAIN_KEY = "resource.nvidia.com/computeDomain"
+DRIVER_NAMESPACE = "gpu-mirage"
+
+Manifest = dict[str, Any]
+T = TypeVar("T")
+
+
+def domain(
+    namespace: str, name: str = "pair", *, nodes: int = 4, template: str | None = None, mode: str | None = None
+) -> Manifest:
+    """A ComputeDomain that asks for a template named ``<name>-channel``."""
+    channel: Manifest = {"resourceClaimTemplate": {"name": template or f"{name}-channel"}}
+    if mode is not None:
+        channel["allocationMode"] = mode
+    return {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomain",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"numNodes": nodes, "channel": channel},
+    }
+
+
+def worker(namespace: str, name: str, *, template: str = "pair-channel", node: str | None = None) -> Manifest:
+    """A pod with a claim from a template; ``node`` lets the scheduler choose only that one."""
+    spec: Manifest = {
+        "containers": [{"name": "main", "image": "worker", "resources": {"claims": [{"name": "channel"}]}}],
+        "resourceClaims": [{"name": "channel", "resourceClaimTemplateName": template}],
+        "terminationGracePeriodSeconds": 0,
+    }
+    if node is not None:
+        spec["nodeSelector"] = {"kubernetes.io/hostname": node}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+class Cluster:
+    """A control plane as one test sees it: its own namespace by default."""
+
+    def __init__(self, control_plane: ControlPlane, namespace: str) -> None:
+        self.control_plane = control_plane
+        self.namespace = namespace
+
+    def apply(self, *objects: Manifest) -> None:
+        """Creates or changes objects as the admin."""
+        listing = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.control_plane.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(listing))
+
+    def get(self, kind: str, name: str, namespace: str | None = None) -> Manifest | None:
+        """One object, or None. Cluster-scoped kinds ignore the namespace."""
+        found = self.control_plane.kubectl(
+            "get", kind, name, "-n", namespace or self.namespace, "--ignore-not-found", "--output=json"
+        )
+        return json.loads(found) if found else None
+
+    def list(self, kind: str, namespace: str | None = None, selector: str = "") -> list[Manifest]:
+        arguments = ["get", kind, "-n", namespace or self.namespace, *([f"--selector={selector}"] if selector else [])]
+        items: list[Manifest] = self.control_plane.kubectl_json(*arguments)["items"]
+        return items
+
+    def delete(self, kind: str, name: str, namespace: str | None = None) -> None:
+        """Deletes without waiting."""
+        self.control_plane.kubectl("delete", kind, name, "-n", namespace or self.namespace, "--wait=false")
+
+    def patch(self, kind: str, name: str, patch: Manifest, *, subresource: str = "") -> None:
+        """Merge patch."""
+        extra = [f"--subresource={subresource}"] if subresource else []
+        self.control_plane.kubectl(
+            "patch", kind, name, "-n", self.namespace, "--type=merge", f"--patch={json.dumps(patch)}", *extra
+        )
+
+    def status(self, name: str = "pair") -> Manifest:
+        """A domain's status; {} where there is none yet."""
+        found = self.get("computedomains", name)
+        status: Manifest = (found or {}).get("status", {})
+        return status
+
+    def wait_status(self, wanted: str, name: str = "pair", *, members: int | None = None) -> Manifest:
+        """Waits for a domain's global status, and for a number of members where it is given; returns the status."""
+
+        def reached() -> Manifest | None:
+            status = self.status(name)
+            right = status.get("status") == wanted and members in (None, len(status.get("nodes", [])))
+            return status if right else None
+
+        return self.wait(reached, lambda: f"domain {name} to be {wanted} with {members} members: {self.status(name)}")
+
+    def wait_gone(self, kind: str, name: str, namespace: str | None = None) -> None:
+        self.wait(
+            lambda: self.get(kind, name, namespace) is None or None,
+            lambda: f"{kind} {name} to go: {self.get(kind, name, namespace)}",
+        )
+
+    def wait_event(self, reason: str, regarding: str) -> Manifest:
+        """Waits for an Event with a reason about an object of that name, in the test's namespace."""
+
+        def found() -> Manifest | None:
+            events = self.list("events.events.k8s.io")
+            return next((e for e in events if e["reason"] == reason and e["regarding"]["name"] == regarding), None)
+
+        return self.wait(found, lambda: f"an Event {reason} about {regarding}: {self.list('events.events.k8s.io')}")
+
+    def wait(self, look: Callable[[], T | None], what: Callable[[], str], timeout: float = TIMEOUT) -> T:
+        """Looks until there is an answer; fails with a description of what did not come."""
+        deadline = time.monotonic() + timeout
+        while (answer := look()) is None:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {timeout:g} s for {what()}")
+            time.sleep(0.1)
+        return answer

@@ -1,0 +1,147 @@
+"""The store: reads, indexes and replacement."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from controllers.runtime.cache import Reader, Store
+from controllers.runtime.errors import ConfigurationError
+from controllers.runtime.meta import Key, KubeObject, ObjectMeta, Resource
+
+
+class Thing(KubeObject, frozen=True, kw_only=True):
+    resource = Resource("example.com", "v1", "things", "Thing", namespaced=True)
+
+    colours: tuple[str, ...] = ()
+
+
+def thing(name: str, *colours: str, namespace: str = "a") -> Thing:
+    return Thing(metadata=ObjectMeta(name=name, namespace=namespace), colours=colours)
+
+
+def colours_of(item: Thing) -> Iterable[str]:
+    return item.colours
+
+
+def names(items: Iterable[Thing]) -> set[str]:
+    return {item.name for item in items}
+
+
+def store_with(*items: Thing) -> Store[Thing]:
+    store: Store[Thing] = Store()
+    store.add_index("colour", colours_of)
+    for item in items:
+        store.put(item)
+    return store
+
+
+def test_put_returns_what_it_replaced() -> None:
+    store = store_with()
+    first, second = thing("x", "red"), thing("x", "blue")
+    assert store.put(first) is None
+    assert store.put(second) is first
+    assert store.get(Key("a", "x")) is second
+    assert len(store) == 1
+
+
+def test_remove_returns_what_was_there_and_none_for_the_unknown() -> None:
+    item = thing("x", "red")
+    store = store_with(item)
+    assert store.remove(Key("a", "x")) is item
+    assert store.remove(Key("a", "x")) is None
+    assert store.get(Key("a", "x")) is None
+    assert store.list("a") == ()
+
+
+def test_equal_names_in_two_namespaces_are_two_objects() -> None:
+    store = store_with(thing("x", namespace="a"), thing("x", namespace="b"), thing("y", namespace="b"))
+    assert len(store.list()) == 3
+    assert names(store.list("a")) == {"x"}
+    assert names(store.list("b")) == {"x", "y"}
+    assert store.list("c") == ()
+
+
+def test_an_object_is_found_under_each_of_its_index_values() -> None:
+    store = store_with(thing("x", "red", "blue"), thing("y", "red"))
+    assert names(store.by_index("colour", "red")) == {"x", "y"}
+    assert names(store.by_index("colour", "blue")) == {"x"}
+    assert store.by_index("colour", "green") == ()
+
+
+def test_an_index_value_given_twice_counts_once() -> None:
+    store = store_with(thing("x", "red", "red"))
+    assert len(store.by_index("colour", "red")) == 1
+    assert store.remove(Key("a", "x")) is not None
+    assert store.by_index("colour", "red") == ()
+
+
+def test_a_changed_object_leaves_its_former_buckets() -> None:
+    store = store_with(thing("x", "red"))
+    store.put(thing("x", "blue"))
+    assert store.by_index("colour", "red") == ()
+    assert names(store.by_index("colour", "blue")) == {"x"}
+
+
+def test_empty_buckets_are_removed() -> None:
+    store = store_with(*(thing(f"t{n}", f"colour-{n}") for n in range(100)))
+    assert store.index_sizes() == {"colour": 100}
+    for n in range(1, 100):
+        store.remove(Key("a", f"t{n}"))
+    assert store.index_sizes() == {"colour": 1}
+
+
+def test_an_index_added_late_covers_what_is_there() -> None:
+    store = store_with(thing("x"), thing("yy"))
+    store.add_index("length", lambda item: [str(len(item.name))])
+    assert names(store.by_index("length", "2")) == {"yy"}
+
+
+def test_a_taken_index_name_is_refused_and_the_index_stays() -> None:
+    store = store_with(thing("x", "red"))
+    with pytest.raises(ConfigurationError, match="already an index 'colour'"):
+        store.add_index("colour", lambda _: ())
+    assert names(store.by_index("colour", "red")) == {"x"}
+
+
+def test_an_unknown_index_is_an_error_that_names_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match=r"no index 'color' \(known: colour\)"):
+        store_with().by_index("color", "red")
+
+
+def test_replace_swaps_objects_namespaces_and_indexes() -> None:
+    store = store_with(thing("x", "red"), thing("gone", "red", namespace="b"))
+    store.replace([thing("x", "blue"), thing("new", "blue", namespace="c")])
+    assert names(store.list()) == {"x", "new"}
+    assert store.list("b") == ()
+    assert store.by_index("colour", "red") == ()
+    assert names(store.by_index("colour", "blue")) == {"x", "new"}
+
+
+def test_reads_are_snapshots() -> None:
+    store = store_with(thing("x", "red"))
+    before, by_colour, in_namespace = store.list(), store.by_index("colour", "red"), store.list("a")
+    store.put(thing("y", "red"))
+    store.remove(Key("a", "x"))
+    assert names(before) == names(by_colour) == names(in_namespace) == {"x"}
+
+
+def _refuse_bad(item: Thing) -> Iterable[str]:
+    if "bad" in item.colours:
+        raise ValueError("bad colour")
+    return item.colours
+
+
+def test_an_index_function_that_raises_leaves_the_store_as_it_was() -> None:
+    store = store_with(thing("x", "red"))
+    store.add_index("strict", _refuse_bad)
+    with pytest.raises(ValueError, match="bad colour"):
+        store.put(thing("x", "bad"))
+    with pytest.raises(ValueError, match="bad colour"):
+        store.replace([thing("y", "bad")])
+    assert store.list() == (thing("x", "red"),)
+    assert names(store.by_index("colour", "red")) == names(store.by_index("strict", "red")) == {"x"}
+
+
+def test_a_store_can_be_handed_out_as_a_reader() -> None:
+    reader: Reader[KubeObject] = store_with(thing("x", "red"))
+    assert reader.get(Key("a", "x")) == thing("x", "red")
