@@ -28,9 +28,10 @@ _FINALIZER = ("f:metadata", "f:finalizers", f'v:"{nvidia.DOMAIN_KEY}"')
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Other field managers that serve a domain."""
+    """Other field managers that serve a domain: all of them, and those that hold its finalizer."""
 
     managers: tuple[str, ...]
+    finalizer_managers: tuple[str, ...] = ()
 
 
 class Ownership:
@@ -79,13 +80,13 @@ class Ownership:
         live = await self._client.get_ownership(ComputeDomain, domain.name, domain.namespace)
         if live is None or live.uid != domain.uid:
             return None
-        managers = live.managers_of("f:status", subresource="status") | live.managers_of(*_FINALIZER)
-        others = tuple(sorted(managers - {FIELD_MANAGER}))
-        if not others:
+        of_finalizer = live.managers_of(*_FINALIZER) - {FIELD_MANAGER}
+        of_status = live.managers_of("f:status", subresource="status") - {FIELD_MANAGER}
+        if not of_finalizer | of_status:
             self.remember(domain)
             return None
         self.forget(domain)
-        self._foreign[domain.uid] = Foreign(others)
+        self._foreign[domain.uid] = Foreign(tuple(sorted(of_finalizer | of_status)), tuple(sorted(of_finalizer)))
         return self._foreign[domain.uid]
 
     async def _wrote(self, observed: KubeObject, *path: str) -> bool:

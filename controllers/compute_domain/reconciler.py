@@ -13,11 +13,13 @@ from controllers.compute_domain.membership import Membership, Rules
 from controllers.compute_domain.options import ComputeDomainOptions
 from controllers.compute_domain.ownership import FOREIGN_RECHECK, Ownership
 from controllers.compute_domain.template import TemplateState, desired_template, problems, state_of
-from controllers.runtime import Client, Key
+from controllers.runtime import Client, Key, logs
 from controllers.runtime.concurrency import settle
 from controllers.runtime.errors import AlreadyExists, FieldConflict, NamespaceTerminating
 from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.recorder import EventRecorder
+
+logger = logs.get_logger(__name__)
 
 
 class ComputeDomainReconciler:
@@ -50,9 +52,12 @@ class ComputeDomainReconciler:
             self._sweep()
             return DONE
         foreign = await self._ownership.foreign_writer(domain)
+        if domain.deleting and (foreign is None or not foreign.finalizer_managers):
+            # Whoever wrote the status will not take our finalizer off, and the domain would never go.
+            return await self._retire(domain)
         if foreign is None:
             try:
-                return await (self._retire(domain) if domain.deleting else self._serve(domain))
+                return await self._serve(domain)
             except FieldConflict:
                 foreign = await self._ownership.look_for_foreign_writer(domain)
                 if foreign is None:
@@ -119,6 +124,7 @@ class ComputeDomainReconciler:
             self._warn_of_taken_name(domain, live)
             return False
         self._ownership.remember(made)
+        logger.info("template created", template=made.name)
         return True
 
     async def _namespace_is_going(self, domain: ComputeDomain) -> bool:
@@ -202,13 +208,22 @@ class ComputeDomainReconciler:
         if present is not None and present.daemons == daemons and present.clique_id == daemons[0].clique_id:
             return
         body = status.clique_body(name, self._options.driver_namespace, domain.uid, daemons)
-        self._ownership.remember(await self._client.apply_owned(ComputeDomainClique, body, force=False))
+        try:
+            self._ownership.remember(await self._client.apply_owned(ComputeDomainClique, body, force=False))
+        except FieldConflict as error:
+            self._warn(
+                domain,
+                "CliqueTaken",
+                f"ComputeDomainClique {name} in namespace {self._options.driver_namespace} is also written by somebody "
+                f"else and is left alone: delete it ({error.message})",
+            )
 
     async def _ensure_status(self, domain: ComputeDomain, desired: ComputeDomainStatus) -> None:
         if domain.status == desired:
             return
         await self._client.apply(domain, status.status_body(desired), subresource="status")
         self._ownership.remember(domain)
+        logger.info("status written", status=desired.status, members=len(desired.nodes))
         if domain.status.status != desired.status and (desired.status == nvidia.READY or domain.status.status):
             self._recorder.event(domain, "Normal", desired.status, f"{len(desired.nodes)} member nodes", "Reconcile")
 
@@ -229,6 +244,7 @@ class ComputeDomainReconciler:
         await self._remove_labels(self._caches.nodes.by_index(BY_DOMAIN, domain.uid))
         await settle(*(self._cleanup.delete_clique(clique) for clique in self._cliques_of(domain)))
         await self._client.remove_finalizer(domain, nvidia.DOMAIN_KEY)
+        logger.info("everything of the domain is taken back")
         return DONE
 
     async def _delete_template(self, domain: ComputeDomain) -> None:

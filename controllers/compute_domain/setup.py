@@ -1,7 +1,9 @@
 """Puts the controller together: what it watches, what wakes it, what it decides with."""
 
 from collections.abc import Iterable
+from functools import partial
 
+from controllers.api import nvidia
 from controllers.api.core import Node
 from controllers.api.dra import DraApi, ResourceClaim, ResourceClaimTemplate
 from controllers.api.nvidia import ComputeDomain, ComputeDomainClique
@@ -45,6 +47,18 @@ def setup(manager: Manager, dra: DraApi, options: ComputeDomainOptions) -> None:
         .reconciles_with(ClaimChecker(cached.claims, cached.domains, recorder))
     )
     manager.add(f"{NAME}-sweeper", sweeper.run)
+    _count_domains(manager, cached)
+
+
+def _count_domains(manager: Manager, cached: Caches) -> None:
+    """NVIDIA's gauge under its own name, but read from the cache at each scrape, so that a restart loses nothing."""
+    gauge = manager.metrics.gauge("nvidia_dra_compute_domain_info", "Number of ComputeDomains by status.", ("status",))
+
+    def count(status: str) -> float:
+        return sum(domain.status.status == status for domain in cached.domains.list())
+
+    for status in (nvidia.READY, nvidia.NOT_READY):
+        gauge.labels(status).set_function(partial(count, status))
 
 
 def _what_matters_of_a_node(node: Node) -> object:

@@ -7,13 +7,23 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def settle(*awaitables: Awaitable[T]) -> list[T]:
-    """Awaits all of them at the same time and returns their results in order.
+IN_FLIGHT = 20
+"""Requests at the same time that one reconcile may have under way; more only queue up in the server."""
+
+
+async def settle(*awaitables: Awaitable[T], in_flight: int = IN_FLIGHT) -> list[T]:
+    """Awaits all of them, ``in_flight`` at the same time, and returns their results in order.
 
     Where some fail, the first failure is raised once all have ended: unlike ``asyncio.gather`` it leaves no write
     running behind a reconcile's back, and unlike a TaskGroup it raises the error itself, not a group.
     """
-    results = await asyncio.gather(*awaitables, return_exceptions=True)
+    slots = asyncio.Semaphore(in_flight)
+
+    async def in_slot(awaitable: Awaitable[T]) -> T:
+        async with slots:
+            return await awaitable
+
+    results = await asyncio.gather(*map(in_slot, awaitables), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result

@@ -45,7 +45,7 @@ class Informers(Protocol):
 
 
 class Controller:
-    """Runs one reconciler. Declare what it watches with ``for_``, ``owns`` and ``watches``, then ``reconciles_with``."""
+    """Runs one reconciler: declare what wakes it with ``for_``, ``owns`` and ``watches``, then ``reconciles_with``."""
 
     def __init__(
         self, name: str, informers: Informers, metrics: Metrics, options: ControllerOptions, clock: Clock
