@@ -115,7 +115,7 @@ class WatchEvent(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A successful write: which object, and the resourceVersion after it ("" after a delete)."""
+    """A successful write: which object, and the resourceVersion after it; "" where the object went with it."""
 
     resource: Resource
     key: Key
@@ -161,6 +161,20 @@ class LiveOwnership:
 class _ListMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     continue_: str | None = msgspec.field(name="continue", default=None)
+
+
+class _AnswerMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    finalizers: list[str] | None = None
+
+
+class _Answer(msgspec.Struct):
+    """What the answer to a write says of the object's life."""
+
+    kind: str = ""
+    metadata: _AnswerMeta = msgspec.field(default_factory=_AnswerMeta)
 
 
 class _RawList(msgspec.Struct):
@@ -396,11 +410,12 @@ class Client:
             "preconditions": {"uid": observed.uid},
         }
         try:
-            await self._send("DELETE", observed.resource.path(observed.namespace, observed.name), body=body)
+            path = observed.resource.path(observed.namespace, observed.name)
+            response = await self._send("DELETE", path, body=body)
         except (NotFound, Conflict):
             # Conflict: the uid differs, so what was observed is gone and a namesake lives in its place.
             return
-        _note(Write(observed.resource, observed.key, observed.uid, ""))
+        _note(Write(observed.resource, observed.key, observed.uid, _version_if_it_stays(response.body)))
 
     # -- the wire -----------------------------------------------------------------------------------------------------
 
@@ -455,7 +470,7 @@ class Client:
 
     def _written(self, kind: type[T], response: HttpResponse) -> T:
         written = kind.decode(response.body)
-        _note(Write(kind.resource, written.key, written.uid, written.metadata.resource_version))
+        _note(Write(kind.resource, written.key, written.uid, _version_if_it_stays(response.body)))
         return written
 
     def _check(self, resource: Resource, verb: str, subresource: str = "") -> None:
@@ -556,6 +571,20 @@ def _note(write: Write) -> None:
     writes = writes_in_progress.get()
     if writes is not None:
         writes.append(write)
+
+
+def _version_if_it_stays(body: bytes) -> str:
+    """The resourceVersion that a write left behind, or "" where the object went with it.
+
+    A delete is answered with a Status where nothing holds the object. A write that takes the last finalizer off an
+    object under deletion is answered with the object, in a version that no watch will ever show.
+    """
+    written = msgspec.json.decode(body, type=_Answer)
+    metadata = written.metadata
+    if written.kind == "Status":
+        return ""
+    held = metadata.finalizers or metadata.deletion_grace_period_seconds
+    return "" if metadata.deletion_timestamp and not held else metadata.resource_version
 
 
 def _means_gone(error: ApiError) -> bool:

@@ -45,6 +45,33 @@ def worker(namespace: str, name: str, *, template: str = "pair-channel", node: s
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
+def channel_parameters(domain_uid: str, **changes: Any) -> Manifest:
+    """The opaque configuration of a generated template; ``changes`` replace or add fields."""
+    return {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomainChannelConfig",
+        "domainID": domain_uid,
+        "allocationMode": "Single",
+        **changes,
+    }
+
+
+def channel_claim(namespace: str, name: str, parameters: Manifest, *, version: str = "v1") -> Manifest:
+    """A ResourceClaim for one channel that nobody schedules, with an opaque configuration of the caller's."""
+    exactly = {"deviceClassName": "compute-domain-default-channel.nvidia.com"}
+    request = {"name": "channel", **exactly} if version == "v1beta1" else {"name": "channel", "exactly": exactly}
+    return {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"devices": {"requests": [request], "config": [channel_configuration(parameters)]}},
+    }
+
+
+def channel_configuration(parameters: Manifest) -> Manifest:
+    return {"requests": ["channel"], "opaque": {"driver": "compute-domain.nvidia.com", "parameters": parameters}}
+
+
 class Cluster:
     """A control plane as one test sees it: its own namespace by default."""
 
@@ -79,6 +106,15 @@ class Cluster:
         self.control_plane.kubectl(
             "patch", kind, name, "-n", self.namespace, "--type=merge", f"--patch={json.dumps(patch)}", *extra
         )
+
+    def allocate(self, claim: Manifest, node: str) -> None:
+        """Creates a claim and allocates it on a node by hand, as a scheduler would and whatever stands against it."""
+        self.apply(claim)
+        result = {"request": "channel", "driver": "compute-domain.nvidia.com", "pool": node, "device": "channel-0"}
+        (configuration,) = claim["spec"]["devices"]["config"]
+        devices = {"results": [result], "config": [{"source": "FromClaim", **configuration}]}
+        status = {"status": {"allocation": {"devices": devices}}}
+        self.patch("resourceclaims", claim["metadata"]["name"], status, subresource="status")
 
     def status(self, name: str = "pair") -> Manifest:
         """A domain's status; {} where there is none yet."""

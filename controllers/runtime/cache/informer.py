@@ -360,7 +360,7 @@ class Informer(Generic[T]):
         stored = self.store.get(write.key)
         cached = stored if stored is not None and stored.uid == write.uid else None
         if not write.resource_version:
-            return self.synced and (cached is None or cached.deleting)
+            return self.synced and cached is None
         # Gone after it was there is seen, whatever its last version was; merely absent may also mean not yet there.
         gone = waiter.was_cached and cached is None
         waiter.was_cached = cached is not None

@@ -430,6 +430,24 @@ def test_successful_writes_are_noted_with_what_they_made() -> None:
     assert noted(client.delete(OBSERVED)) == [Write(THINGS, key, "u1", "")]
 
 
+def going(**metadata: Any) -> Answer:
+    """An answer with the stored object under deletion."""
+    gone = {**STORED["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z", **metadata}
+    return Answer(body={**STORED, "metadata": gone})
+
+
+def test_a_delete_that_something_holds_up_is_noted_with_the_version_that_it_made() -> None:
+    client, _ = client_of(going(finalizers=["f"]), going(deletionGracePeriodSeconds=30))
+    assert [write.resource_version for write in noted(client.delete(OBSERVED))] == ["6"]
+    assert [write.resource_version for write in noted(client.delete(OBSERVED))] == ["6"]
+
+
+def test_taking_the_last_finalizer_off_an_object_under_deletion_is_noted_as_its_end() -> None:
+    client, _ = client_of(going(), going(finalizers=["other"]))
+    assert [write.resource_version for write in noted(client.json_patch(OBSERVED, []))] == [""]
+    assert [write.resource_version for write in noted(client.json_patch(OBSERVED, []))] == ["6"]
+
+
 # -- permissions ------------------------------------------------------------------------------------------------------
 
 

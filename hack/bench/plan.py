@@ -1,0 +1,28 @@
+"""How much is measured."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The sizes of one run; the defaults are those of a full one."""
+
+    repeats: int = 5  # of everything that is timed
+    rate: float = 20.0  # domains per second while latency is measured
+    paced_seconds: float = 10.0  # for which that rate is kept
+    burst: int = 200  # domains created, and deleted, as fast as possible
+    in_flight: int = 20  # requests at the same time in a burst
+    members: int = 50  # domains with two workers each whose way to Ready is timed
+    members_rate: float = 5.0  # of these become allocated per second
+    counted: int = 10  # domains over which writes are counted
+    idle_domains: int = 20  # Ready domains while nothing happens
+    idle_seconds: float = 60.0
+    nodes: int = 2000  # Node objects in the large estate
+    claims: int = 5000  # ResourceClaims in the large estate
+    pods: int = 5000  # pods in the list that is decoded
+    queue_keys: int = 200_000  # keys that go through the queue
+
+
+QUICK = Plan(
+    repeats=2, paced_seconds=3.0, counted=5, idle_seconds=30.0, nodes=200, claims=500, pods=1000, queue_keys=50_000
+)
