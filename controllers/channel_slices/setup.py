@@ -61,23 +61,37 @@ class ChannelSlicesReconciler:
         generation = next_generation(present, node, self._dra)
         if generation is None:
             return
+        desired = desired_slice(node, self._dra, generation)
         try:
-            await self._client.apply_owned(self._dra.slices, desired_slice(node, self._dra, generation), force=False)
+            await self._client.apply_owned(self._dra.slices, desired, force=False)
         except FieldConflict as error:
-            self._recorder.event(
-                node,
-                "Warning",
-                "ForeignResourceSlice",
-                f"ResourceSlice {slice_name(node.name)} is written by somebody else and is left alone: delete it, or "
-                f"stop its writer ({error.message})",
-                "PublishSlice",
-            )
+            if present is not None and await self._made(present):
+                await self._client.apply_owned(self._dra.slices, desired, force=True)
+            else:
+                self._warn_of_foreign_slice(node, error)
+
+    def _warn_of_foreign_slice(self, node: Node, error: FieldConflict) -> None:
+        self._recorder.event(
+            node,
+            "Warning",
+            "ForeignResourceSlice",
+            f"ResourceSlice {slice_name(node.name)} is written by somebody else and is left alone: delete it, or "
+            f"stop its writer ({error.message})",
+            "PublishSlice",
+        )
 
     async def _withdraw(self, present: ResourceSlice) -> None:
         """Where the node is gone or left its pool; garbage collection would do only the former."""
-        live = await self._client.get_ownership(self._dra.slices, present.name)
-        if live is not None and live.uid == present.uid and live.managers_of("f:spec") == {FIELD_MANAGER}:
+        if await self._made(present):
             await self._client.delete(present)
+
+    async def _made(self, present: ResourceSlice) -> bool:
+        """Whether a slice is of our making, by a live look."""
+        live = await self._client.get_ownership(self._dra.slices, present.name)
+        if live is None or live.uid != present.uid:
+            return False
+        # A driver cannot be changed, so it stays with whoever made the slice, while an edit takes other fields over.
+        return live.managers_of("f:spec", "f:driver") == {FIELD_MANAGER}
 
 
 def setup(manager: Manager, dra: DraApi, options: ChannelSlicesOptions) -> None:

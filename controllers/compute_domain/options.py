@@ -20,6 +20,10 @@ class ComputeDomainOptions:
     max_nodes_per_clique: int = 18  # members that one NVLink clique can have in a domain, as the real driver
     sweep_interval: float = 600.0  # seconds between searches for leftovers of domains that no longer live
 
+    def serves(self, namespace: str) -> bool:
+        """Whether domains of a namespace are ours."""
+        return not self.namespaces or namespace in self.namespaces
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this controller."""

@@ -74,9 +74,13 @@ class ComputeDomainReconciler:
 
     async def _serve(self, domain: ComputeDomain) -> Result:
         wrong = problems(domain)
-        for problem in wrong:
-            self._warn(domain, "InvalidSpec", problem)
-        servable = not wrong and await self._ensure_finalizer_and_template(domain)
+        if wrong:
+            # No members, whatever claims say: labels need the finalizer, and such a domain never gets it.
+            for problem in wrong:
+                self._warn(domain, "InvalidSpec", problem)
+            await self._ensure_status(domain, status.desired_status(domain, (), servable=False))
+            return DONE
+        servable = await self._ensure_finalizer_and_template(domain)
         planned = self._plan(domain)
         for refusal in planned.refused:
             self._warn(domain, refusal.reason, refusal.note)

@@ -44,7 +44,7 @@ def setup(manager: Manager, dra: DraApi, options: ComputeDomainOptions) -> None:
     (
         manager.controller(f"{NAME}-claims")
         .for_(dra.claims, when=changed(lambda claim: claim.status.allocation))
-        .reconciles_with(ClaimChecker(cached.claims, cached.domains, recorder))
+        .reconciles_with(ClaimChecker(cached.claims, cached.domains, recorder, options))
     )
     manager.add(f"{NAME}-sweeper", sweeper.run)
     _count_domains(manager, cached)
@@ -74,7 +74,7 @@ class Wakers:
         self._options = options
 
     def serves(self, domain: ComputeDomain) -> bool:
-        return not self._options.namespaces or domain.namespace in self._options.namespaces
+        return self._options.serves(domain.namespace)
 
     def by_template(self, template: ResourceClaimTemplate) -> Iterable[Request]:
         """Those that ask for its name, be it theirs or in their way."""

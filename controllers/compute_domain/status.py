@@ -38,7 +38,7 @@ def desired_cliques(domain: ComputeDomain, members: Iterable[DomainNode]) -> Map
     cliques: dict[str, list[Daemon]] = {}
     for member in members:
         if member.clique_id:
-            cliques.setdefault(f"{domain.uid}.{member.clique_id}", []).append(
+            cliques.setdefault(clique_name(domain.uid, member.clique_id), []).append(
                 Daemon(
                     node_name=member.name,
                     ip_address=member.ip_address,
@@ -48,6 +48,11 @@ def desired_cliques(domain: ComputeDomain, members: Iterable[DomainNode]) -> Map
                 )
             )
     return {name: tuple(daemons) for name, daemons in cliques.items()}
+
+
+def clique_name(domain_uid: str, clique_id: str) -> str:
+    """What a clique's object is called."""
+    return f"{domain_uid}.{clique_id}"
 
 
 def clique_body(name: str, namespace: str, domain_uid: str, daemons: tuple[Daemon, ...]) -> Mapping[str, Any]:
@@ -72,7 +77,7 @@ def clique_body(name: str, namespace: str, domain_uid: str, daemons: tuple[Daemo
 
 
 def entries_of(cliques: Iterable[ComputeDomainClique]) -> tuple[DomainNode, ...]:
-    """The entries of cliques in the form of the domain's status."""
+    """The entries of cliques in the form of the domain's status; an object under another name than ours has none."""
     return tuple(
         DomainNode(
             name=daemon.node_name,
@@ -83,4 +88,5 @@ def entries_of(cliques: Iterable[ComputeDomainClique]) -> tuple[DomainNode, ...]
         )
         for clique in cliques
         for daemon in clique.daemons
+        if clique.name == clique_name(clique.domain_uid, daemon.clique_id)
     )

@@ -64,14 +64,15 @@ class Sweeper:
 
     async def sweep(self) -> None:
         """Removes every leftover. Raises the first failure once all have been tried."""
-        known = {domain.uid for domain in self._caches.domains.list()}
-        if not self._suspects(known):
+        suspects = self._suspects({domain.uid for domain in self._caches.domains.list()})
+        if not suspects:
             return
+        # After the suspects are known: what a domain made that came in between is not among them.
         living = {domain.uid for domain in await self._client.list(ComputeDomain)}
-        suspects = self._suspects(living)
-        if suspects:
-            logger.info("removing leftovers of domains that no longer live", suspects=len(suspects))
-        await settle(*(self._cleanup.remove(suspect) for suspect in suspects))
+        leftovers = _orphans(suspects, living)
+        if leftovers:
+            logger.info("removing leftovers of domains that no longer live", leftovers=len(leftovers))
+        await settle(*(self._cleanup.remove(leftover) for leftover in leftovers))
 
     def _suspects(self, living: set[str]) -> list[KubeObject]:
         caches = self._caches

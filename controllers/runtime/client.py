@@ -335,7 +335,8 @@ class Client:
         """Server-side apply of the fields we own on an object that exists and that somebody else made.
 
         The body gets the observed uid. Raises ObjectGone where that object is no more, FieldConflict where another
-        manager holds one of the fields and ``force`` is off.
+        manager holds one of the fields and ``force`` is off. ``fields`` may carry a resourceVersion: then Conflict
+        means that the object changed since, or is no more.
         """
         self._check(observed.resource, "patch", subresource)
         metadata = {
@@ -349,7 +350,7 @@ class Client:
                 observed.resource, {**fields, "metadata": metadata}, subresource=subresource, force=force
             )
         except (NotFound, Conflict, Invalid) as error:
-            if _means_gone(error):
+            if _means_gone(error, versioned="resourceVersion" in metadata):
                 raise ObjectGone(f"{observed.resource.kind} {observed.key} (uid {observed.uid}): {error}") from error
             raise
         return self._written(type(observed), response)
@@ -587,11 +588,14 @@ def _version_if_it_stays(body: bytes) -> str:
     return "" if metadata.deletion_timestamp and not held else metadata.resource_version
 
 
-def _means_gone(error: ApiError) -> bool:
+def _means_gone(error: ApiError, *, versioned: bool) -> bool:
     """404; 409 for a uid that no object has any more; 422 for a namesake with another uid."""
     if isinstance(error, Invalid):
         return any(cause.field == "metadata.uid" for cause in error.causes)
-    return not isinstance(error, FieldConflict)
+    if isinstance(error, Conflict):
+        # Where a resourceVersion was sent too, the same 409 may only say that it is old.
+        return not versioned and not isinstance(error, FieldConflict)
+    return True
 
 
 def _repeatable(error: BaseException, method: str) -> bool:

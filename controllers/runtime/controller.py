@@ -155,6 +155,12 @@ class Controller:
             outcome = self._succeeded(request, await self._call(reconciler, request), priority)
         except TerminalError as error:
             outcome = self._failed_for_good(request, error)
+        except asyncio.CancelledError as error:
+            # Awaiting something that others have cancelled raises this too; a worker that let it through would end
+            # without a word, since task groups take it for an ordered end.
+            if _is_being_cancelled():
+                raise
+            outcome = self._failed(request, error, priority)
         except Exception as error:  # noqa: BLE001 - whatever a reconciler raises must not stop the worker
             outcome = self._failed(request, error, priority)
         self._metrics.reconciled(outcome, self._clock.monotonic() - started)
@@ -166,10 +172,11 @@ class Controller:
         try:
             async with deadline:
                 return await reconciler.reconcile(request)
-        except TimeoutError:
-            if deadline.expired():
-                self._metrics.timeout()
-            raise
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            self._metrics.timeout()
+            raise RuntimeFault(f"it did not end within {self._options.reconcile_timeout:g} s") from error
         finally:
             writes_in_progress.reset(token)
             if writes:
@@ -189,7 +196,7 @@ class Controller:
         logger.error("reconcile failed and will not be retried", reason=str(error))
         return "error"
 
-    def _failed(self, request: Request, error: Exception, priority: int) -> ReconcileResult:
+    def _failed(self, request: Request, error: BaseException, priority: int) -> ReconcileResult:
         self._queue.add_rate_limited(request, priority=priority)
         self._metrics.error()
         if isinstance(error, Conflict | ObjectGone):
@@ -200,3 +207,8 @@ class Controller:
             self._metrics.panic()
             logger.error("reconcile raised and will be retried", exc_info=error)
         return "error"
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

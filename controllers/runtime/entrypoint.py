@@ -25,15 +25,19 @@ def run(name: str, setup: Setup, options: ManagerOptions) -> int:
 
     The first signal stops in order, the second one at once.
     """
-    failures: list[BaseException] = []
+    code = 0
     try:
         logs.configure(options.log_format, options.log_level)
         uvloop.run(_serve(name, setup, options))
     except* RuntimeFault as group:
-        failures = _leaves(group)
+        code = 1
+        _tell(name, _leaves(group))
+    return code
+
+
+def _tell(name: str, failures: list[BaseException]) -> None:
     for failure in failures:
         logger.error("stopped", binary=name, reason=str(failure))
-    return 1 if failures else 0
 
 
 async def _serve(name: str, setup: Setup, options: ManagerOptions) -> None:

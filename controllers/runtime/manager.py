@@ -143,7 +143,7 @@ class Manager:
     async def _run_caches(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             caches = [
-                tasks.create_task(self._endless(informer.run()), name=f"informer-{kind.resource}")
+                tasks.create_task(_endless(f"informer-{kind.resource}", informer.run))
                 for kind, informer in self._informers.items()
             ]
             try:
@@ -167,7 +167,7 @@ class Manager:
     async def _run_controllers(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             controllers = [tasks.create_task(c.run(), name=c.name) for c in self._controllers]
-            runnables = [tasks.create_task(self._endless(run()), name=name) for name, run in self._runnables]
+            runnables = [tasks.create_task(_endless(name, run)) for name, run in self._runnables]
             logger.info("running", controllers=",".join(c.name for c in self._controllers))
             await self._stop.wait()
             self._state = "stopping"
@@ -193,12 +193,9 @@ class Manager:
         finally:
             stopped.cancel()
             task.cancel()
+            await asyncio.wait({task})
         if not task.cancelled():
             task.result()
-
-    async def _endless(self, run: Coroutine[Any, Any, None]) -> None:
-        await run
-        raise RuntimeFault("a task that must run for ever has ended")
 
     async def _flush_recorders(self) -> None:
         await asyncio.gather(*(recorder.stop() for recorder in self._recorders))
@@ -213,6 +210,12 @@ class Manager:
             if not informer.synced
         ]
         return "; ".join(missing) or None
+
+
+async def _endless(name: str, run: Runnable) -> None:
+    # Called in the task, not by its creator: a task that is cancelled before its first step leaves no coroutine behind.
+    await run()
+    raise RuntimeFault(f"{name} has ended, but must run for as long as the manager does")
 
 
 def _cancel(tasks: "Iterable[asyncio.Task[None]]") -> None:

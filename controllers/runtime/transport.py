@@ -15,12 +15,16 @@ from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 import aiohttp
+import yaml
 from kubernetes.aio import config as kubernetes_config
 from kubernetes.aio.client import Configuration
 from yarl import URL
 
+from controllers.runtime import logs
 from controllers.runtime.clock import Clock, SystemClock
 from controllers.runtime.errors import ConfigurationError, TransportError
+
+logger = logs.get_logger(__name__)
 
 TOKEN_MAX_AGE = 60.0
 """Seconds after which credentials are read again: projected tokens rotate in place, kubeconfigs get rewritten."""
@@ -79,6 +83,17 @@ class Transport(Protocol):
     async def close(self) -> None: ...
 
 
+_UNREADABLE = (
+    kubernetes_config.ConfigException,
+    yaml.YAMLError,
+    OSError,
+    TypeError,
+    AttributeError,
+    ValueError,
+)
+"""What the official package raises for files that are missing, broken or of another shape."""
+
+
 class Credentials:
     """What the official package reads from a kubeconfig or a pod's service account, read again as it ages.
 
@@ -91,19 +106,34 @@ class Credentials:
         self._kubeconfig = kubeconfig
         self._context = context
         self._clock = clock or SystemClock()
-        self._configuration = Configuration()
+        self._configuration: Configuration | None = None
         self._read_at = -TOKEN_MAX_AGE
+        self._reading = asyncio.Lock()
 
     async def load(self) -> Configuration:
-        """The configuration, at most ``TOKEN_MAX_AGE`` old; raises ConfigurationError where there is none."""
-        if self._clock.monotonic() - self._read_at >= TOKEN_MAX_AGE:
-            self._configuration = await self._read()
-            self._read_at = self._clock.monotonic()
-        return self._configuration
+        """The configuration, at most ``TOKEN_MAX_AGE`` old; raises ConfigurationError where there is none.
+
+        Where it cannot be read again, as while somebody rewrites it, what was read before stays in use.
+        """
+        # One at a time: an exec plugin may take a second, and all requests of that second would start one each.
+        async with self._reading:
+            if self._clock.monotonic() - self._read_at >= TOKEN_MAX_AGE:
+                self._configuration = await self._read_again()
+                self._read_at = self._clock.monotonic()
+            return self._configuration
 
     def expire(self) -> None:
         """Makes the next ``load`` read afresh; for use after a 401."""
         self._read_at = self._clock.monotonic() - TOKEN_MAX_AGE
+
+    async def _read_again(self) -> Configuration:
+        try:
+            return await self._read()
+        except ConfigurationError as error:
+            if self._configuration is None:
+                raise
+            logger.warning("keeping the credentials that were read before", reason=str(error))
+            return self._configuration
 
     async def _read(self) -> Configuration:
         configuration = Configuration()
@@ -114,7 +144,7 @@ class Credentials:
                 await kubernetes_config.load_kube_config(
                     config_file=self._kubeconfig, context=self._context, client_configuration=configuration
                 )
-        except (kubernetes_config.ConfigException, OSError, TypeError, AttributeError, ValueError) as error:
+        except _UNREADABLE as error:
             raise ConfigurationError(f"cannot read {self._source()}: {error}") from error
         return configuration
 
@@ -208,7 +238,7 @@ class AiohttpTransport:
                     self._credentials.expire()
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError) as error:
-            raise TransportError(f"{request.method} {request.path}: {error or type(error).__name__}") from error
+            raise TransportError(f"{request.method} {request.path}: {str(error) or type(error).__name__}") from error
         finally:
             self._observer(AnsweredRequest(request.method, self._host, code, self._clock.monotonic() - started))
 
@@ -219,7 +249,7 @@ class AiohttpTransport:
                 self._session = self._open(configuration)
         headers = {"User-Agent": self._user_agent, **request.headers}
         if token := configuration.api_key.get("BearerToken"):
-            headers["Authorization"] = token
+            headers["Authorization"] = token.strip()  # token files often end in a newline
         return self._session, headers
 
     def _open(self, configuration: Any) -> aiohttp.ClientSession:
@@ -258,7 +288,7 @@ class _AiohttpStream:
             async for chunk in self._response.content.iter_any():
                 yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise TransportError(f"the stream broke: {error or type(error).__name__}") from error
+            raise TransportError(f"the stream broke: {str(error) or type(error).__name__}") from error
 
     async def read(self) -> bytes:
         return await self._response.read()

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from hack.localcluster import ControlPlane
@@ -132,20 +132,62 @@ class Cluster:
 
         return self.wait(reached, lambda: f"domain {name} to be {wanted} with {members} members: {self.status(name)}")
 
+    def bring_up(self, nodes: Sequence[str], name: str = "pair") -> str:
+        """Makes a domain with one worker ``<domain>-<node>`` on each node; returns its uid once it is Ready."""
+        template = f"{name}-channel"
+        workers = (worker(self.namespace, f"{name}-{node}", template=template, node=node) for node in nodes)
+        self.apply(domain(self.namespace, name, nodes=len(nodes)), *workers)
+        self.wait_status("Ready", name, members=len(nodes))
+        return self.uid("computedomains", name)
+
+    def uid(self, kind: str, name: str) -> str:
+        """The uid of an object that exists."""
+        found = self.get(kind, name)
+        assert found is not None, f"{kind} {name} does not exist"
+        uid: str = found["metadata"]["uid"]
+        return uid
+
+    def domain_label(self, node: str) -> str | None:
+        """The uid in a node's domain label, None without one."""
+        found = self.get("nodes", node)
+        labels: dict[str, str] = (found or {}).get("metadata", {}).get("labels", {})
+        return labels.get(DOMAIN_KEY)
+
+    def wait_domain_label(self, node: str, uid: str | None) -> None:
+        self.wait(
+            lambda: self.domain_label(node) == uid or None,
+            lambda: f"node {node} to have the domain label {uid}: {self.domain_label(node)}",
+        )
+
+    def clique_daemons(self, uid: str) -> Manifest:
+        """The entries of a domain's cliques, by the name of the clique object."""
+        cliques = self.list("computedomaincliques", DRIVER_NAMESPACE, f"{DOMAIN_KEY}={uid}")
+        return {clique["metadata"]["name"]: clique["daemons"] for clique in cliques}
+
+    def leftovers(self, name: str, uid: str) -> set[str]:
+        """What is there of a domain in this namespace, itself included, as ``Kind name``."""
+        domain = self.get("computedomains", name)
+        kinds = "resourceclaimtemplates,computedomaincliques,nodes"
+        selector = f"--selector={DOMAIN_KEY}={uid}"
+        marked = self.control_plane.kubectl_json("get", kinds, "--all-namespaces", selector)["items"]
+        own = [domain] if domain is not None and domain["metadata"]["uid"] == uid else []
+        return {f"{found['kind']} {found['metadata']['name']}" for found in (*own, *marked)}
+
     def wait_gone(self, kind: str, name: str, namespace: str | None = None) -> None:
         self.wait(
             lambda: self.get(kind, name, namespace) is None or None,
             lambda: f"{kind} {name} to go: {self.get(kind, name, namespace)}",
         )
 
-    def wait_event(self, reason: str, regarding: str) -> Manifest:
-        """Waits for an Event with a reason about an object of that name, in the test's namespace."""
+    def wait_event(self, reason: str, regarding: str, namespace: str | None = None) -> Manifest:
+        """Waits for an Event with a reason about an object of that name; by default in the test's namespace."""
+        kind = "events.events.k8s.io"
 
         def found() -> Manifest | None:
-            events = self.list("events.events.k8s.io")
+            events = self.list(kind, namespace)
             return next((e for e in events if e["reason"] == reason and e["regarding"]["name"] == regarding), None)
 
-        return self.wait(found, lambda: f"an Event {reason} about {regarding}: {self.list('events.events.k8s.io')}")
+        return self.wait(found, lambda: f"an Event {reason} about {regarding}: {self.list(kind, namespace)}")
 
     def wait(self, look: Callable[[], T | None], what: Callable[[], str], timeout: float = TIMEOUT) -> T:
         """Looks until there is an answer; fails with a description of what did not come."""
