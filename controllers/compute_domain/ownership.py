@@ -15,6 +15,7 @@ from controllers.api.dra import ResourceClaimTemplate
 from controllers.api.nvidia import ComputeDomain, ComputeDomainClique
 from controllers.compute_domain.declaration import FIELD_MANAGER
 from controllers.runtime import Client, KubeObject
+from controllers.runtime.clock import Clock
 
 REMEMBERED = 20_000
 """Objects whose owner is remembered: beyond any estate that one controller serves, and a few MiB at most."""
@@ -37,10 +38,10 @@ class Foreign:
 class Ownership:
     """Answers from memory where it can, else by one GET."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._ours: MutableMapping[tuple[str, str], bool] = LRUCache(REMEMBERED)
-        self._foreign: MutableMapping[str, Foreign] = TTLCache(REMEMBERED, FOREIGN_RECHECK)
+        self._foreign: MutableMapping[str, Foreign] = TTLCache(REMEMBERED, FOREIGN_RECHECK, clock.monotonic)
 
     def remember(self, written: KubeObject) -> None:
         """Notes that we have just written the fields of this object that matter here."""

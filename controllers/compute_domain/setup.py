@@ -26,7 +26,7 @@ def setup(manager: Manager, dra: DraApi, options: ComputeDomainOptions) -> None:
     client = manager.client_for(DECLARATION)
     cached = caches(manager, dra, options)
     recorder = manager.recorder(NAME)
-    ownership = Ownership(client)
+    ownership = Ownership(client, manager.clock)
     cleanup = Cleanup(client, ownership)
     sweeper = Sweeper(client, cached, cleanup, options.sweep_interval)
     wake = Wakers(cached, options)
