@@ -41,7 +41,7 @@ cluster: venv controlplane ## Start a control plane with simulated nodes, until 
 	@$(BIN)/python -m hack.localcluster up
 
 .PHONY: demo
-demo: venv $(if $(CLUSTER),,controlplane) ## See a ComputeDomain become Ready (ONCE=1: end then)
+demo: venv ## See a ComputeDomain become Ready (ONCE=1: end then)
 	@$(BIN)/python -m hack.demo $(if $(ONCE),--once) $(KUBECONFIG_FLAG)
 
 .PHONY: test

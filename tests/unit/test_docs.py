@@ -1,0 +1,159 @@
+"""The documentation: its links lead somewhere, its example works, its tables name all that exists."""
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+from controllers.api.core import Namespace
+from controllers.channel_slices import __main__ as channel_slices
+from controllers.compute_domain import __main__ as compute_domain
+from controllers.runtime import Client, ClientOptions, Key, ObjectMeta
+from controllers.runtime.cache import Store
+from controllers.runtime.testing import Answer, ScriptedTransport, run_virtual
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLE = ROOT / "docs" / "examples" / "team_configmap.py"
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return FENCE.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and GitLab make them."""
+    headings = re.findall(r"^#+ +(.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def relative_links(page: Path) -> list[str]:
+    targets = re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", prose(page))
+    return [target for target in targets if not re.match(r"[a-z]+:", target)]
+
+
+def table_column(page: Path, heading: str) -> list[str]:
+    """The words in backticks in the first column of the tables below a heading."""
+    section = page.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
+    return [word for cell in cells for word in re.findall("`([^`]+)`", cell)]
+
+
+def test_there_are_pages_to_check() -> None:
+    assert len(PAGES) > 5
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_relative_links_resolve(page: Path) -> None:
+    broken = []
+    for link in relative_links(page):
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_name_make_targets_that_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^\$ |^)make ([a-z][a-z-]*)", page.read_text(), re.MULTILINE))
+    assert named <= targets
+
+
+def emitted_reasons(trees: Iterable[ast.Module]) -> set[str]:
+    """The reasons of Events that are written out in the code."""
+    found = set()
+    for call in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        place = {"BadClaim": 0, "Refusal": 1, "_warn": 1, "event": 2}.get(function)
+        if place is not None and len(call.args) > place:
+            reason = call.args[place]
+            if isinstance(reason, ast.Constant) and isinstance(reason.value, str):
+                found.add(reason.value)
+    return found
+
+
+def test_readme_explains_exactly_the_reasons_that_the_code_emits() -> None:
+    packages = ("compute_domain", "channel_slices")
+    sources = [file for package in packages for file in (ROOT / "controllers" / package).glob("*.py")]
+    emitted = emitted_reasons(ast.parse(file.read_text()) for file in sources)
+    assert {"InvalidSpec", "CliqueFull", "UnknownDomain", "ForeignResourceSlice"} <= emitted
+
+    # These two are the domain's status itself, so no call has them written out.
+    assert set(table_column(README, "Events")) == emitted | {"Ready", "NotReady"}
+
+
+def flags_of(main: Any, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    return set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)) - {"--help"}
+
+
+def test_readme_explains_exactly_the_flags_of_both_binaries(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = flags_of(compute_domain.main, capsys) | flags_of(channel_slices.main, capsys)
+    assert {"--pool-label", "--driver-namespace", "--kubeconfig"} <= flags
+
+    assert {option.partition("=")[0] for option in table_column(README, "Options")} == flags
+
+
+def load_example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("team_configmap", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def reconcile_example(labels: dict[str, str], maps: Sequence[dict[str, Any]]) -> list[Any]:
+    """The bodies that the example writes for one namespace."""
+    example = load_example()
+    namespaces, present = Store[Namespace](), Store[Any]()
+    namespaces.put(Namespace(metadata=ObjectMeta(name="shop", uid="u1", labels=labels)))
+    for body in maps:
+        present.put(example.ConfigMap.decode(msgspec.json.encode(body)))
+    written = {"metadata": {"name": "team", "namespace": "shop", "uid": "u2", "resourceVersion": "2"}}
+    transport = ScriptedTransport(lambda _: Answer(body=written))
+    client = Client(transport, ClientOptions("tests")).restricted_to(example.DECLARATION.everything)
+    run_virtual(example.TeamReconciler(client, namespaces, present).reconcile(Key("", "shop")))
+    return [msgspec.json.decode(request.body) for request in transport.requests if request.body]
+
+
+def test_example_writes_the_team_of_a_labelled_namespace() -> None:
+    (body,) = reconcile_example({"team": "payments"}, [])
+
+    assert body["data"] == {"team": "payments"}
+    assert body["metadata"]["ownerReferences"][0]["uid"] == "u1"
+
+
+def test_example_writes_nothing_where_nothing_differs() -> None:
+    written = {"metadata": {"name": "team", "namespace": "shop"}, "data": {"team": "payments"}}
+
+    assert reconcile_example({"team": "payments"}, [written]) == []
+    assert reconcile_example({}, []) == []
+
+
+def test_example_in_the_framework_page_is_the_file() -> None:
+    page = (ROOT / "docs" / "framework.md").read_text()
+
+    assert f"```python\n{EXAMPLE.read_text()}```" in page
+
+
+def test_example_typechecks() -> None:
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", str(EXAMPLE)], cwd=ROOT, capture_output=True, text=True
+    )
+
+    assert (checked.returncode, checked.stdout) == (0, "Success: no issues found in 1 source file\n")
