@@ -58,15 +58,18 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Figures under one title; ``base`` says what they stand beside."""
+    """Figures under one title; ``base`` says what they stand beside, if anything."""
 
     title: str
-    base: str
     rows: Sequence[Comparison]
+    base: str = ""
 
     def text(self) -> str:
         header = tuple(self.base if cell == "base" else cell for cell in HEADER)
-        return f"{self.title}\n{aligned([header, *(row.cells() for row in self.rows)])}\n"
+        rows = [header, *(row.cells() for row in self.rows)]
+        if all(row.base is None for row in self.rows):
+            rows = [cells[:2] for cells in rows]
+        return f"{self.title}\n{aligned(rows)}\n"
 
     def as_json(self) -> dict[str, Any]:
         return {"title": self.title, "base": self.base, "rows": [row.as_json() for row in self.rows]}

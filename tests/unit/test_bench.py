@@ -1,0 +1,147 @@
+"""The bench's figures: percentiles, spreads, ratios, verdicts and which writes count as expected."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hack.bench import framework
+from hack.bench.expectations import CREATION, DELETION, IDLE, Needed, judged
+from hack.bench.report import Comparison, Report, Table, WriteList, aligned, number
+from hack.bench.statistics import Spread, percentile, ratios
+
+values = st.lists(st.floats(0.0, 1e6), min_size=1, max_size=50)
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.5, 50.0), (0.99, 99.0), (1.0, 100.0), (0.01, 1.0), (0.07, 7.0), (0.991, 100.0)]
+)
+def test_a_percentile_is_the_nearest_rank(share: float, expected: float) -> None:
+    assert percentile([float(number) for number in range(100, 0, -1)], share) == expected
+
+
+def test_the_p99_of_few_values_is_the_highest() -> None:
+    assert percentile([3.0, 9.0, 1.0], 0.99) == 9.0
+
+
+@given(values, st.floats(0.01, 1.0))
+def test_a_percentile_is_a_value_that_the_share_does_not_exceed(sample: list[float], share: float) -> None:
+    found = percentile(sample, share)
+    assert found in sample
+    assert sum(value <= found for value in sample) >= share * len(sample) - 1e-6
+    assert sum(value < found for value in sample) < share * len(sample) + 1e-6
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.1, float("nan")])
+def test_a_share_outside_of_0_to_1_is_refused(share: float) -> None:
+    with pytest.raises(ValueError, match="share"):
+        percentile([1.0], share)
+
+
+def test_nothing_has_neither_percentile_nor_spread() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        percentile([], 0.5)
+    with pytest.raises(ValueError, match="no values"):
+        Spread.of([])
+
+
+def test_a_spread_is_median_lowest_and_highest() -> None:
+    assert Spread.of([5.0, 1.0, 2.0, 9.0]) == Spread(3.5, 1.0, 9.0)
+
+
+def test_ratios_are_taken_repeat_by_repeat() -> None:
+    assert ratios([10.0, 30.0], [5.0, 10.0]) == [2.0, 3.0]
+
+
+def test_repeats_that_do_not_match_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 repeats cannot be compared with 1"):
+        ratios([1.0, 2.0], [1.0])
+    with pytest.raises(ValueError, match="not above 0"):
+        ratios([1.0], [0.0])
+
+
+@pytest.mark.parametrize(
+    ("ours", "higher_is_better", "verdict"),
+    [(4.0, False, "met"), (4.1, False, "missed"), (4.0, True, "met"), (3.9, True, "missed")],
+)
+def test_a_goal_is_met_by_the_median_ratio(ours: float, higher_is_better: bool, verdict: str) -> None:
+    row = Comparison("x", "ms", [ours, 1.0, 99.0], [1.0, 1.0, 1.0], 4.0, higher_is_better)
+    assert row.verdict == verdict
+
+
+def test_without_goal_or_base_there_is_no_verdict() -> None:
+    assert Comparison("x", "ms", [1.0], [1.0]).verdict == ""
+    assert Comparison("x", "ms", [1.0], None, 4.0).verdict == ""
+
+
+def test_columns_are_aligned() -> None:
+    assert aligned([("a", "bb", "c"), ("aaa", "b", "cc")]) == "  a    bb  c\n  aaa  b   cc"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.004, "0.00"), (1.234, "1.23"), (12.34, "12.3"), (123.4, "123"), (12345.6, "12,346")]
+)
+def test_numbers_have_about_three_digits(value: float, shown: str) -> None:
+    assert number(value) == shown
+
+
+def test_a_write_that_nobody_expects_is_unexpected_and_comes_last() -> None:
+    writes = Counter({("delete", "pods"): 1, ("patch", "nodes"): 20, ("create", "resourceclaimtemplates"): 10})
+    counts = judged(writes, CREATION, domains=10)
+    assert [(c.what, c.per_domain, c.unexpected) for c in counts] == [
+        ("create resourceclaimtemplates", 1.0, False),
+        ("patch nodes", 2.0, False),
+        ("delete pods", 0.1, True),
+    ]
+
+
+def test_more_of_an_expected_write_than_needed_is_unexpected() -> None:
+    counts = judged(Counter({("patch", "computedomains"): 11}), {("patch", "computedomains"): Needed(1, "why")}, 10)
+    assert [c.unexpected for c in counts] == [True]
+
+
+def test_an_idle_estate_may_write_leases_and_nothing_else() -> None:
+    assert all(resource == "leases" for _, resource in IDLE)
+
+
+def test_every_expected_write_has_its_reason() -> None:
+    reasons = [needed.why for expected in (CREATION, DELETION, IDLE) for needed in expected.values()]
+    assert len(reasons) > 5
+    assert all(len(why) > 10 for why in reasons)
+
+
+def test_only_an_unexpected_write_makes_a_report_fail(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report({})
+    report.add(Table("t", [Comparison("slow", "ms", [100.0], [1.0], 2.0)]))
+    report.add(WriteList("w", judged(Counter({("patch", "nodes"): 2}), CREATION, 1)))
+    before = report.failed
+    report.add(WriteList("w", judged(Counter({("patch", "nodes"): 3}), CREATION, 1)))
+    assert (before, report.failed) == (False, True)
+    assert "missed" in (printed := capsys.readouterr().out)
+    assert "UNEXPECTED" in printed
+
+
+def test_the_json_file_has_every_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report({"cores": 2})
+    report.add(Table("t", [Comparison("x", "ms", [3.0, 4.0], [1.0, 2.0], 2.0)]))
+    report.add(WriteList("w", judged(Counter({("patch", "nodes"): 2}), CREATION, 1)))
+    report.save(tmp_path / "out.json")
+    saved = json.loads((tmp_path / "out.json").read_text())
+    row = saved["tables"][0]["rows"][0]
+    assert (row["ours"], row["base"], row["ratio"], row["verdict"]) == ([3.0, 4.0], [1.0, 2.0], 2.5, "missed")
+    assert saved["writes"][0]["counts"][0]["count"] == 2.0
+    assert saved["facts"] == {"cores": 2}
+    assert saved["failed"] is False
+    assert capsys.readouterr().out
+
+
+def test_synthetic_pods_have_the_announced_size_and_all_reach_the_cache() -> None:
+    body = framework.pod_list(50)
+    store = framework.into_our_cache(body)
+    pods = store.list("default")
+    assert len(pods) == 50
+    assert {pod.status.phase for pod in pods} == {"Running"}
+    assert framework.POD_BYTES <= len(body) / 50 <= framework.POD_BYTES * 1.1
