@@ -1,6 +1,7 @@
 """Serves ComputeDomains: template, members, cliques, status, and the way back when a domain is deleted."""
 
 from collections.abc import Callable, Iterable
+from enum import Enum
 
 from controllers.api import nvidia
 from controllers.api.core import Namespace, Node
@@ -20,6 +21,14 @@ from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.recorder import EventRecorder
 
 logger = logs.get_logger(__name__)
+
+
+class Template(Enum):
+    """How it stands with a domain's template after a reconcile has looked after it."""
+
+    STANDS = "stands"
+    MADE = "made just now"
+    ABSENT = "absent"
 
 
 class ComputeDomainReconciler:
@@ -80,56 +89,59 @@ class ComputeDomainReconciler:
                 self._warn(domain, "InvalidSpec", problem)
             await self._ensure_status(domain, status.desired_status(domain, (), servable=False))
             return DONE
-        servable = await self._ensure_finalizer_and_template(domain)
-        planned = self._plan(domain)
+        template = await self._ensure_template(domain)
+        if template is Template.MADE and nvidia.DOMAIN_KEY not in domain.metadata.finalizers:
+            # Pods wait for templates and nobody waits for the rest: in a burst every domain's template comes before
+            # any domain's finalizer and first status. A domain that goes in between leaves its template to the sweeper.
+            return Result(requeue_after=0.0)
+        await self._ensure_finalizer(domain)
+        planned = await self._label_members(domain)
         for refusal in planned.refused:
             self._warn(domain, refusal.reason, refusal.note)
-        members = await self._ensure_labels(domain, planned.members)
-        await self._ensure_cliques(domain, members)
-        await self._ensure_status(domain, status.desired_status(domain, members, servable=servable))
+        await self._unlabel_others(domain, planned.members)
+        await settle(
+            self._ensure_cliques(domain, planned.members),
+            self._ensure_status(
+                domain, status.desired_status(domain, planned.members, servable=template is not Template.ABSENT)
+            ),
+        )
         return DONE
 
-    async def _ensure_finalizer_and_template(self, domain: ComputeDomain) -> bool:
-        """Both at once: neither needs the other. Returns whether the template stands."""
-        _, stands = await settle(self._ensure_finalizer(domain), self._ensure_template(domain))
-        return stands
-
-    async def _ensure_finalizer(self, domain: ComputeDomain) -> bool:
+    async def _ensure_finalizer(self, domain: ComputeDomain) -> None:
         if nvidia.DOMAIN_KEY not in domain.metadata.finalizers:
             await self._client.apply(domain, {"metadata": {"finalizers": [nvidia.DOMAIN_KEY]}})
             self._ownership.remember(domain)
-        return True
 
-    async def _ensure_template(self, domain: ComputeDomain) -> bool:
+    async def _ensure_template(self, domain: ComputeDomain) -> Template:
         template = self._caches.templates.get(Key(domain.namespace, domain.template_name))
         match state_of(template, domain, self._dra):
             case TemplateState.OURS:
-                return True
+                return Template.STANDS
             case TemplateState.MISSING:
                 return await self._create_template(domain)
             case TemplateState.OURS_TERMINATING if template is not None:
                 # It still hands out claims while a finalizer holds it, so it must go at once; its deletion wakes us.
                 await self._client.remove_finalizer(template, nvidia.DOMAIN_KEY)
-                return False
+                return Template.ABSENT
         self._warn_of_taken_name(domain, template)
-        return False
+        return Template.ABSENT
 
-    async def _create_template(self, domain: ComputeDomain) -> bool:
+    async def _create_template(self, domain: ComputeDomain) -> Template:
         if await self._namespace_is_going(domain):
-            return False
+            return Template.ABSENT
         try:
             made = await self._client.create(self._dra.templates, desired_template(domain, self._dra))
         except NamespaceTerminating:
-            return False
+            return Template.ABSENT
         except AlreadyExists:
             live = await self._client.find(self._dra.templates, domain.template_name, domain.namespace)
             if state_of(live, domain, self._dra) is TemplateState.OURS:
-                return True
+                return Template.STANDS
             self._warn_of_taken_name(domain, live)
-            return False
+            return Template.ABSENT
         self._ownership.remember(made)
         logger.info("template created", template=made.name)
-        return True
+        return Template.MADE
 
     async def _namespace_is_going(self, domain: ComputeDomain) -> bool:
         """Whether a template that is missing again went with its namespace; a fresh domain needs no look."""
@@ -172,28 +184,34 @@ class ComputeDomainReconciler:
     def _cliques_of(self, domain: ComputeDomain) -> tuple[ComputeDomainClique, ...]:
         return self._caches.cliques.by_index(BY_DOMAIN, domain.uid)
 
-    async def _ensure_labels(self, domain: ComputeDomain, members: tuple[DomainNode, ...]) -> tuple[DomainNode, ...]:
-        """Labels the members' nodes and takes the label off nodes that are members no more.
+    async def _label_members(self, domain: ComputeDomain) -> Membership:
+        """Labels the nodes of the domain's members, and returns the plan that holds once all are labelled.
 
-        Returns those members whose nodes now carry the label.
+        The claims of a domain are allocated within milliseconds of each other: those that come while labels are being
+        written join the same write of clique and status.
         """
-        labelled = await settle(*(self._ensure_label(domain, member) for member in members))
-        names = {member.name for member in members}
-        leaving = [n for n in self._caches.nodes.by_index(BY_DOMAIN, domain.uid) if n.name not in names]
-        await self._remove_labels(leaving)
-        return tuple(member for member, done in zip(members, labelled, strict=True) if done)
+        labelled: set[str] = set()
+        while True:
+            planned = self._plan(domain)
+            waiting = [member.name for member in planned.members if member.name not in labelled]
+            if not waiting:
+                return planned
+            await settle(*(self._ensure_label(domain, name) for name in waiting))
+            labelled.update(waiting)
 
-    async def _ensure_label(self, domain: ComputeDomain, member: DomainNode) -> bool:
-        node = self._caches.nodes.get(Key("", member.name))
-        if node is None:
-            return False
-        if node.labels.get(nvidia.DOMAIN_KEY) == domain.uid:
-            return True
+    async def _ensure_label(self, domain: ComputeDomain, name: str) -> None:
+        node = self._caches.nodes.get(Key("", name))
+        if node is None or node.labels.get(nvidia.DOMAIN_KEY) == domain.uid:
+            return
         # Two domains may reach for one node at the same time under one field manager, so that apply alone would let
         # the second overwrite the first. The observed resourceVersion makes one of them fail and look again.
         guard = {"resourceVersion": node.metadata.resource_version, "labels": {nvidia.DOMAIN_KEY: domain.uid}}
         self._ownership.remember(await self._client.apply(node, {"metadata": guard}))
-        return True
+
+    async def _unlabel_others(self, domain: ComputeDomain, members: tuple[DomainNode, ...]) -> None:
+        names = {member.name for member in members}
+        labelled = self._caches.nodes.by_index(BY_DOMAIN, domain.uid)
+        await self._remove_labels(node for node in labelled if node.name not in names)
 
     async def _remove_labels(self, nodes: Iterable[Node]) -> None:
         await settle(*(self._cleanup.remove_label(node) for node in nodes))

@@ -29,7 +29,7 @@ logger = logs.get_logger(__name__)
 class ControllerOptions:
     """How a controller works its queue."""
 
-    workers: int = 4  # reconciles at the same time, never two of one object
+    workers: int = 16  # reconciles at the same time, never two of one object
     reconcile_timeout: float = 60.0  # seconds after which one reconcile is cancelled and retried
     cache_wait: float = 5.0  # seconds to wait until the cache has seen a controller's own writes
     retry_base: float = 0.005  # seconds before the first retry of an object; doubles

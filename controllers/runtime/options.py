@@ -17,7 +17,7 @@ class ManagerOptions:
     health_probe_bind_address: str = ":8081"  # host:port of /healthz and /readyz; "0" switches it off
     cache_sync_timeout: float = 120.0  # seconds until every kind must have been listed once
     grace_period: float = 30.0  # seconds that running reconciles get when the manager stops
-    workers: int = 4  # reconciles at the same time in each controller
+    workers: int = 16  # reconciles at the same time in each controller
     log_format: str = "text"  # text or json
     log_level: str = "info"  # debug, info, warning or error
 

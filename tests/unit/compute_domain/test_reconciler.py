@@ -67,24 +67,30 @@ def test_once_ownership_is_known_an_idle_reconcile_asks_the_server_nothing() -> 
     assert world.fake.calls == []
 
 
-def test_a_fresh_domain_gets_finalizer_template_and_status() -> None:
+def test_a_fresh_domain_gets_its_template_first_and_asks_for_the_rest_at_once() -> None:
     world = World(domain())
-    assert sorted(world.writes_of_a_reconcile()) == [
+    assert world.reconcile_once() == Result(requeue_after=0.0)
+    assert world.fake.calls == ["create resourceclaimtemplates t"]
+
+
+def test_a_fresh_domain_gets_template_finalizer_and_status() -> None:
+    world = World(domain())
+    assert world.writes_of_a_reconcile() == [
+        "create resourceclaimtemplates t",
         "apply computedomains d",
         "apply computedomains/status d",
-        "create resourceclaimtemplates t",
     ]
     assert world.fake.calls == world.fake.writes
     assert world.domain().status.status == nvidia.NOT_READY
     assert world.writes_of_a_reconcile() == []
 
 
-def test_finalizer_and_template_stand_before_any_label_and_labels_before_cliques_and_status() -> None:
+def test_template_and_finalizer_stand_before_any_label_and_labels_before_cliques_and_status() -> None:
     world = World(domain(nodes=2), claim("n1"), claim("n2"), node("n1"), node("n2"))
     writes = world.writes_of_a_reconcile()
-    assert set(writes[:2]) == {"apply computedomains d", "create resourceclaimtemplates t"}
+    assert writes[:2] == ["create resourceclaimtemplates t", "apply computedomains d"]
     assert set(writes[2:4]) == {"apply nodes n1", "apply nodes n2"}
-    assert writes[4:] == [f"apply computedomaincliques {CLIQUE_NAME}", "apply computedomains/status d"]
+    assert set(writes[4:]) == {f"apply computedomaincliques {CLIQUE_NAME}", "apply computedomains/status d"}
     assert world.domain().status == nvidia.ComputeDomainStatus(
         status=nvidia.READY, nodes=(entry("n1", 0), entry("n2", 1))
     )

@@ -270,6 +270,13 @@ class World:
         self.stores[item.resource.plural].put(item)
 
     def reconcile(self, name: str = "d") -> Result:
+        """One reconcile, and those that it asks for at once, as a worker would run them."""
+        result = self.reconcile_once(name)
+        while result.requeue_after == 0.0:
+            result = self.reconcile_once(name)
+        return result
+
+    def reconcile_once(self, name: str = "d") -> Result:
         return run_virtual(self.reconciler.reconcile(Key("a", name)))
 
     def writes_of_a_reconcile(self) -> list[str]:
