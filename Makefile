@@ -14,8 +14,8 @@ PINNED := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR
 IMAGE ?= gpu-mirage:dev
 KUBECTL ?= $(BIN)/kubectl
 KUBECONFIG_FLAG = $(if $(CLUSTER),--kubeconfig $(CLUSTER))
-# Test suites that need no cluster of their own kind, from the fastest to the slowest.
-SUITES := $(wildcard tests/unit tests/property tests/contract tests/integration)
+# From the fastest to the slowest; of tests/chaos a few rounds.
+SUITES := tests/unit tests/property tests/contract tests/integration tests/chaos
 
 .PHONY: help
 help: ## List the targets
@@ -50,7 +50,7 @@ test: venv ## Run the tests; those on a control plane skip where its binaries ar
 
 .PHONY: chaos
 chaos: venv controlplane ## Kill and partition things, and demand convergence
-	@$(BIN)/python -m pytest tests/chaos
+	@GPU_MIRAGE_CHAOS_ROUNDS=$${GPU_MIRAGE_CHAOS_ROUNDS:-30} $(BIN)/python -m pytest tests/chaos
 
 .PHONY: bench
 bench: venv controlplane ## Measure, beside the API server's own figures

@@ -99,12 +99,8 @@ class ComputeDomainReconciler:
         for refusal in planned.refused:
             self._warn(domain, refusal.reason, refusal.note)
         await self._unlabel_others(domain, planned.members)
-        await settle(
-            self._ensure_cliques(domain, planned.members),
-            self._ensure_status(
-                domain, status.desired_status(domain, planned.members, servable=template is not Template.ABSENT)
-            ),
-        )
+        desired = status.desired_status(domain, planned.members, servable=template is not Template.ABSENT)
+        await settle(self._ensure_cliques(domain, planned.members), self._ensure_status(domain, desired))
         return DONE
 
     async def _ensure_finalizer(self, domain: ComputeDomain) -> None:

@@ -65,7 +65,9 @@ class Manager:
         """The shared informer of a kind, made at the first call; only that call may give a selection."""
         known = self._informers.get(kind)
         if known is None:
-            known = Informer(self.client, kind, selection or Selection(), clock=self.clock)
+            known = Informer(
+                self.client, kind, selection or Selection(), clock=self.clock, observer=self.metrics.informer_observer
+            )
             self._informers[kind] = known
         elif selection is not None:
             raise ConfigurationError(f"the informer of {kind.resource} exists already: select before its first use")

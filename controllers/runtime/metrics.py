@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from controllers.runtime.clock import Clock, SystemClock
 from controllers.runtime.errors import ConfigurationError
+from controllers.runtime.meta import Resource
 from controllers.runtime.transport import AnsweredRequest
 
 ReconcileResult = Literal["success", "error", "requeue", "requeue_after"]
@@ -163,6 +164,11 @@ class Metrics:
             "Number of HTTP requests, partitioned by status code, method, and host.",
             ("code", "method", "host"),
         )
+        self.informer_happenings = self.counter(
+            "informer_happenings_total",
+            "What informers did and met, by resource: lists, watches, events, failures, objects that cannot be read.",
+            ("resource", "happening"),
+        )
 
     def for_controller(self, name: str, workers: int) -> ControllerMetrics:
         """The series of one controller, all there with 0 from this call on."""
@@ -175,6 +181,10 @@ class Metrics:
     def rest_observer(self, answered: AnsweredRequest) -> None:
         """Counts one request; give it to the transport."""
         self.rest_requests.labels(answered.code, answered.method, answered.host).inc()
+
+    def informer_observer(self, resource: Resource, happening: str) -> None:
+        """Counts what an informer is told of or does."""
+        self.informer_happenings.labels(str(resource), happening).inc()
 
     def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Counter:
         """A counter, whose name ends in ``_total``; the same one for every caller that declares it alike.
