@@ -48,6 +48,7 @@ def test_wheel_installs_a_command_for_each_binary(wheel: zipfile.ZipFile) -> Non
     assert dict(parser["console_scripts"]) == {
         "gpu-mirage-compute-domain": "controllers.compute_domain.__main__:main",
         "gpu-mirage-channel-slices": "controllers.channel_slices.__main__:main",
+        "gpu-mirage-sandbox": "controllers.sandbox.__main__:main",
     }
 
 

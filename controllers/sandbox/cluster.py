@@ -1,0 +1,476 @@
+"""The API's verbs on objects in memory: what a request does once it is parsed, authorised and decoded.
+
+Nothing here waits or touches the network. Reads and writes run to their end without a pause, so that a single event
+loop makes them atomic; what happens later on its own (garbage collection) is queued for the collector.
+"""
+
+import base64
+import secrets
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, timedelta
+from typing import Any
+
+import msgspec
+
+from controllers.runtime.clock import Clock, SystemClock
+from controllers.sandbox import apply, lifecycle, validation
+from controllers.sandbox.collector import Collector
+from controllers.sandbox.definitions import Definitions, established
+from controllers.sandbox.errors import (
+    Cause,
+    StatusError,
+    already_exists,
+    bad_request,
+    conflict,
+    expired,
+    invalid,
+    not_found,
+    version_too_large,
+)
+from controllers.sandbox.lifecycle import Deletion, Object
+from controllers.sandbox.registry import Registry, ResourceInfo
+from controllers.sandbox.selectors import EVERYTHING, Selector
+from controllers.sandbox.storage import Forgotten, Store, Stored, key_of
+
+SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # the API's: without vowels, no words come about
+NAME_ATTEMPTS = 8  # names tried for a generateName before the client is told that none was free
+LIST_EXPIRED = "The resourceVersion for the provided list is too old."
+CONTINUE_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a write's query parameters say."""
+
+    manager: str = "unknown"
+    dry_run: bool = False
+    field_validation: str = "Warn"  # Strict refuses unknown fields, Warn drops and tells, Ignore drops them
+    subresource: str = ""
+    force: bool = False  # of an apply: take fields from their managers
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The object after a write, as the client sees it, and what it should be warned of."""
+
+    object: Object
+    created: bool = False
+    gone: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """Which objects, of which version, how many; ``limit`` 0 is all."""
+
+    namespace: str = ""
+    selector: Selector = EVERYTHING
+    resource_version: str = ""
+    match: str = ""
+    limit: int = 0
+    token: str = ""
+
+    @property
+    def exact(self) -> bool:
+        """Whether exactly that version is asked for; a limited list means so unless it says otherwise."""
+        if self.match:
+            return self.match == "Exact"
+        return self.limit > 0 and self.resource_version not in {"", "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One page: the stored objects, the version they are of, and how to go on."""
+
+    items: list[Stored]
+    version: int
+    token: str = ""
+    remaining: int | None = None
+
+    def metadata(self) -> dict[str, Any]:
+        """The list's own metadata."""
+        result: dict[str, Any] = {"resourceVersion": str(self.version)}
+        if self.token:
+            result["continue"] = self.token
+        if self.remaining is not None:
+            result["remainingItemCount"] = self.remaining
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """An object on its way into the store, what its sender should know, and what is wrong with it."""
+
+    object: Object
+    warnings: tuple[str, ...]
+    causes: tuple[Cause, ...]
+
+
+class Cluster:
+    """All state of one API server. ``window`` is how many changes of each resource watches can go back."""
+
+    def __init__(self, *, clock: Clock | None = None, window: int = 10_000, root_ca: str = "") -> None:
+        self.root_ca = root_ca
+        self.clock = clock or SystemClock()
+        self.store = Store(window=window)
+        self.registry = Registry()
+        self.definitions = Definitions(self.registry)
+        self.collector = Collector(self)
+
+    def now(self) -> str:
+        """The moment as timestamps have it, in whole seconds."""
+        return self.clock.utcnow().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def stored(self, info: ResourceInfo, namespace: str, name: str) -> Stored:
+        """Raises StatusError 404."""
+        found = self.store.get(info.collection, key_of(namespace, name))
+        if found is None:
+            raise not_found(info.group, info.plural, name)
+        return found
+
+    def get(self, info: ResourceInfo, namespace: str, name: str, resource_version: str = "") -> Object:
+        """One object. Raises StatusError 404, or 504 for a version that is still to come."""
+        self._check_reached(parse_version(resource_version))
+        return info.served(self.stored(info, namespace, name).object)
+
+    def list(self, info: ResourceInfo, options: ListOptions) -> Listing:
+        """A page of objects, sorted by key. Raises StatusError 400, 410 or 504."""
+        version, after = self._start_of_list(options)
+        self._check_reached(version)
+        as_of = version if options.token or options.exact else None
+        prefix = f"{options.namespace}/" if options.namespace else ""
+        try:
+            candidates = self.store.collection(info.collection).select(prefix, after, as_of)
+        except Forgotten:
+            raise self._list_expired(options, after) from None
+        items, more = _page(info, candidates, options)
+        actual = self.store.version if as_of is None else as_of
+        if not more:
+            return Listing(items, actual)
+        last = _key(items[-1].object)
+        remaining = None if options.selector else more + sum(1 for _ in candidates)
+        return Listing(items, actual, _token(actual, last), remaining)
+
+    def _start_of_list(self, options: ListOptions) -> tuple[int, str]:
+        if not options.token:
+            return parse_version(options.resource_version), ""
+        version, after = _read_token(options.token)
+        return (self.store.version if version < 0 else version), after
+
+    def _list_expired(self, options: ListOptions, after: str) -> StatusError:
+        if not options.token:
+            return expired(LIST_EXPIRED)
+        return expired(CONTINUE_EXPIRED, _token(-1, after))
+
+    def _check_reached(self, version: int) -> None:
+        if version > self.store.version:
+            raise version_too_large(version, self.store.version)
+
+    def create(self, info: ResourceInfo, namespace: str, body: Any, options: WriteOptions) -> Written:
+        """Creates an object. Raises StatusError 400, 403, 404, 409 or 422."""
+        obj = lifecycle.check_identity(info, body, namespace)
+        if obj["metadata"].get("resourceVersion"):
+            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+        admitted = self._admitted(info, lifecycle.without_status(info, obj), None, options)
+        self._check_namespace(info, namespace, admitted.object)
+        if info.kind == "CustomResourceDefinition":
+            admitted = replace(admitted, object=self.definitions.prepared(admitted.object))
+        admitted = replace(admitted, object=self._tracked(info, None, admitted.object, options))
+        return self._insert(info, namespace, admitted, options)
+
+    def _insert(self, info: ResourceInfo, namespace: str, admitted: "_Admitted", options: WriteOptions) -> Written:
+        obj = admitted.object
+        attempts = 1 if obj["metadata"].get("name") else NAME_ATTEMPTS
+        for _ in range(attempts):
+            made = lifecycle.created(
+                info, obj, uid=str(uuid.uuid4()), now=self.now(), suffix="" if attempts == 1 else _suffix()
+            )
+            self._validate(info, made, None, admitted)
+            name = made["metadata"]["name"]
+            if not self.store.get(info.collection, key_of(namespace, name)):
+                break
+        else:
+            raise already_exists(info.group, info.plural, name)
+        if not options.dry_run:
+            made = info.served(self._put(info, key_of(namespace, name), info.to_stored(made), None).object)
+        return Written(made, created=True, warnings=info.warnings + admitted.warnings)
+
+    def update(self, info: ResourceInfo, namespace: str, name: str, body: Any, options: WriteOptions) -> Written:
+        """Replaces an object, or creates it where its kind allows that. Raises StatusError."""
+        obj = lifecycle.check_identity(info, body, namespace, name)
+        found = self.store.get(info.collection, key_of(namespace, name))
+        if found is None:
+            if not info.create_on_update or options.subresource:
+                raise not_found(info.group, info.plural, name)
+            obj["metadata"].pop("resourceVersion", None)
+            return self.create(info, namespace, obj, options)
+        lifecycle.check_version_given(info, obj)
+        return self._replace(info, found, obj, options)
+
+    def patch(
+        self, info: ResourceInfo, namespace: str, name: str, change: Callable[[Object], Any], options: WriteOptions
+    ) -> Written:
+        """Changes an object by a function of its live state. Raises StatusError."""
+        found = self.stored(info, namespace, name)
+        live = info.served(found.object)
+        body = change(msgspec.json.decode(found.encoded) if live is found.object else _copy(live))
+        obj = lifecycle.check_identity(info, body, namespace, name)
+        return self._replace(info, found, obj, options, patched=True)
+
+    def apply(self, info: ResourceInfo, namespace: str, name: str, body: Any, options: WriteOptions) -> Written:
+        """Server-side apply: creates the object where there is none. Raises StatusError, 409 for field conflicts."""
+        _check_applied_type(info, body)
+        config = lifecycle.check_identity(info, body, namespace, name)
+        if config["metadata"].get("managedFields"):
+            raise bad_request("metadata.managedFields must be nil")
+        found = self.store.get(info.collection, key_of(namespace, name))
+        if found is None and (options.subresource or config["metadata"].get("uid")):
+            raise self._absent_for_apply(info, config)
+        self._check_unknown_fields(info, config, options)
+        live = _copy(info.served(found.object)) if found else None
+        obj = apply.apply(
+            live,
+            config,
+            manager=options.manager,
+            api_version=info.api_version,
+            subresource=options.subresource,
+            force=options.force,
+            schema=info.schema,
+            now=self.now(),
+        )
+        if found is None:
+            admitted = self._admitted(info, lifecycle.without_status(info, obj), None, options)
+            self._check_namespace(info, namespace, admitted.object)
+            if info.kind == "CustomResourceDefinition":
+                admitted = replace(admitted, object=self.definitions.prepared(admitted.object))
+            return self._insert(info, namespace, admitted, options)
+        return self._replace(info, found, obj, options, patched=True, tracked=True)
+
+    def _absent_for_apply(self, info: ResourceInfo, config: Object) -> StatusError:
+        name, uid = config["metadata"]["name"], config["metadata"].get("uid")
+        if not uid:
+            return not_found(info.group, info.plural, name)
+        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        return conflict(info.group, info.plural, name, why)
+
+    def establish(self, found: Stored) -> None:
+        """Tells in a definition's status that it is served, as a controller of the real server does."""
+        info = self.registry.by_kind("apiextensions.k8s.io", "CustomResourceDefinition")
+        assert info is not None
+        self.amend(info, found, established(found.object, self.now()))
+
+    def _check_unknown_fields(self, info: ResourceInfo, config: Object, options: WriteOptions) -> None:
+        if options.field_validation == "Strict":
+            self._admitted(info, _copy(config), None, options)
+
+    def _replace(
+        self,
+        info: ResourceInfo,
+        found: Stored,
+        obj: Object,
+        options: WriteOptions,
+        *,
+        patched: bool = False,
+        tracked: bool = False,
+    ) -> Written:
+        live = info.served(found.object)
+        lifecycle.check_update(info, live, obj, patched=patched)
+        admitted = self._admitted(info, obj, live, options)
+        warnings = info.warnings + admitted.warnings
+        new = lifecycle.updated(info, live, admitted.object, options.subresource)
+        lifecycle.check_immutable(info, live, new)
+        self._validate(info, new, live, admitted)
+        if not tracked:
+            new = self._tracked(info, live, new, options)
+        if info.kind == "CustomResourceDefinition":
+            new = self.definitions.prepared(new)
+        if lifecycle.same(live, new):
+            return Written(live, warnings=warnings)
+        if options.dry_run:
+            return Written(new, warnings=warnings)
+        return self._store_update(info, found, info.to_stored(new), warnings)
+
+    def _store_update(self, info: ResourceInfo, found: Stored, new: Object, warnings: tuple[str, ...] = ()) -> Written:
+        key = _key(found.object)
+        if lifecycle.may_go(info, new):
+            return Written(info.served(self._remove(info, key, new).object), gone=True, warnings=warnings)
+        return Written(info.served(self._put(info, key, new, found).object), warnings=warnings)
+
+    def delete(self, info: ResourceInfo, namespace: str, name: str, deletion: Deletion, *, dry_run: bool) -> Written:
+        """Deletes an object, or marks it where finalizers or its grace period hold it. Raises StatusError 404, 409."""
+        found = self.stored(info, namespace, name)
+        deletion.preconditions.check(info, found.object)
+        moment = self.clock.utcnow()
+        grace = lifecycle.grace_period(info, found.object, deletion)
+        deadline = (moment + timedelta(seconds=grace)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        marked = lifecycle.deleted(info, found.object, deletion, deadline)
+        gone = lifecycle.may_go(info, marked)
+        if dry_run:
+            return Written(info.served(marked), gone=gone)
+        if gone:
+            return Written(info.served(self._remove(info, _key(marked), dict(found.object)).object), gone=True)
+        if marked == found.object:
+            return Written(info.served(found.object))
+        return Written(info.served(self._put(info, _key(marked), marked, found).object))
+
+    def amend(self, info: ResourceInfo, found: Stored, new: Object) -> Written:
+        """Stores what the server itself makes of an object, which no client asked for."""
+        return self._store_update(info, found, new)
+
+    def furnish(self, namespace: str) -> None:
+        """Makes what every namespace of a real cluster has: an account for its pods, and the CA that they trust."""
+        for kind, content in (
+            ("ServiceAccount", {"metadata": {"name": "default"}}),
+            ("ConfigMap", {"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": self.root_ca}}),
+        ):
+            self.ensure(kind, namespace, content)
+
+    def ensure(self, kind: str, namespace: str, content: Object, group: str = "") -> None:
+        """Creates an object of a built-in kind unless there is one of its name, or its namespace goes."""
+        info = self.registry.by_kind(group, kind)
+        assert info is not None, kind
+        try:
+            self.create(info, namespace, content, WriteOptions(manager="gpu-mirage-sandbox"))
+        except StatusError as error:
+            if error.code not in {403, 404, 409}:
+                raise
+
+    def _admitted(self, info: ResourceInfo, obj: Object, live: Object | None, options: WriteOptions) -> "_Admitted":
+        """The object pruned and defaulted; the object passed in may be changed. Raises StatusError 400."""
+        if fault := lifecycle.metadata_fault(obj):
+            raise _undecodable(info, fault)
+        schema = info.schema
+        # The server's own record of owners is valid, and longer than many an object.
+        managed = obj["metadata"].pop("managedFields", None)
+        dropped = validation.prune(obj, schema)
+        if dropped and options.field_validation == "Strict":
+            errors = ", ".join(f'unknown field "{path}"' for path in dropped)
+            raise _undecodable(info, f"strict decoding error: {errors}")
+        validation.default(obj, schema)
+        causes = () if info.custom else self._builtin_causes(info, obj, live)
+        if managed is not None:
+            obj["metadata"]["managedFields"] = managed
+        told = dropped if options.field_validation == "Warn" else ()
+        return _Admitted(obj, tuple(f'unknown field "{path}"' for path in told), causes)
+
+    def _builtin_causes(self, info: ResourceInfo, obj: Object, live: Object | None) -> tuple[Cause, ...]:
+        """What is wrong with an object of a built-in kind; a wrong type is refused, as it cannot even be decoded."""
+        causes = tuple(validation.validate(obj, live, info.schema))
+        for cause in causes:
+            if cause.reason == "FieldValueTypeInvalid":
+                raise _undecodable(info, f"{cause.field}: {cause.message}")
+        return causes
+
+    def _validate(self, info: ResourceInfo, new: Object, old: Object | None, admitted: "_Admitted") -> None:
+        causes = [*lifecycle.metadata_causes(info, new), *admitted.causes]
+        if info.custom:
+            causes += validation.validate(new, old, info.schema)
+        if causes:
+            raise invalid(info.group, info.kind, new["metadata"].get("name", ""), causes)
+
+    def _tracked(self, info: ResourceInfo, old: Object | None, new: Object, options: WriteOptions) -> Object:
+        return apply.track_write(
+            old,
+            new,
+            manager=options.manager,
+            operation="Update",
+            api_version=info.api_version,
+            subresource=options.subresource,
+            schema=info.schema,
+            now=self.now(),
+        )
+
+    def _check_namespace(self, info: ResourceInfo, namespace: str, obj: Object) -> None:
+        if not info.namespaced:
+            return
+        found = self.store.get("namespaces", namespace)
+        if found is None:
+            raise not_found("", "namespaces", namespace)
+        if lifecycle.being_deleted(found.object):
+            raise lifecycle.namespace_terminating(info, namespace, obj["metadata"].get("name", ""))
+
+    def _put(self, info: ResourceInfo, key: str, obj: Object, found: Stored | None) -> Stored:
+        stored = self.store.put(info.collection, key, obj)
+        self._react(info, key, found, stored)
+        return stored
+
+    def _remove(self, info: ResourceInfo, key: str, obj: Object) -> Stored:
+        found = self.store.get(info.collection, key)
+        stored = self.store.remove(info.collection, key, obj)
+        self._react(info, key, found, None)
+        return stored
+
+    def _react(self, info: ResourceInfo, key: str, before: Stored | None, after: Stored | None) -> None:
+        if info.kind == "CustomResourceDefinition":
+            self.definitions.changed(after.object if after else None, before.object if before else None)
+        self.collector.observe(info.collection, key, before.object if before else None, after.object if after else None)
+
+
+def _undecodable(info: ResourceInfo, why: str) -> StatusError:
+    return bad_request(f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: {why}')
+
+
+def _check_applied_type(info: ResourceInfo, body: Any) -> None:
+    """Refuses to apply what is not of the path's kind and version. Raises StatusError 400."""
+    if not isinstance(body, dict):
+        return
+    api_version, kind = body.get("apiVersion") or info.api_version, body.get("kind") or info.kind
+    if (api_version, kind) != (info.api_version, info.kind):
+        group, _, version = str(api_version).rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
+
+
+def parse_version(text: str) -> int:
+    """A resource version that a client sends; "" is 0. Raises StatusError 400."""
+    if not text:
+        return 0
+    if not text.isdigit() or not text.isascii():
+        why = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise bad_request(f"invalid resource version: resourceVersion: {why}")
+    return int(text)
+
+
+def _page(
+    info: ResourceInfo, candidates: Iterable[tuple[str, Stored]], options: ListOptions
+) -> tuple[list[Stored], int]:
+    """Up to ``limit`` matching objects, and 1 if another one follows."""
+    items: list[Stored] = []
+    for _, stored in candidates:
+        if options.selector and not options.selector.matches(info.served(stored.object)):
+            continue
+        if options.limit and len(items) == options.limit:
+            return items, 1
+        items.append(stored)
+    return items, 0
+
+
+def _key(obj: Mapping[str, Any]) -> str:
+    return key_of(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+
+def _copy(obj: Object) -> Object:
+    copied: Object = msgspec.json.decode(msgspec.json.encode(obj))
+    return copied
+
+
+def _suffix() -> str:
+    return "".join(secrets.choice(SUFFIX_LETTERS) for _ in range(5))
+
+
+def _token(version: int, after: str) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode({"v": version, "after": after})).decode()
+
+
+def _read_token(token: str) -> tuple[int, str]:
+    try:
+        content = msgspec.json.decode(base64.urlsafe_b64decode(token))
+        return int(content["v"]), str(content["after"])
+    except (ValueError, TypeError, KeyError, msgspec.MsgspecError):
+        raise bad_request("invalid continue token: continue key is not valid: it was not made by this server") from None

@@ -1,0 +1,37 @@
+"""JSON values in the notation of the real server's language, in which some of its messages show them."""
+
+import json
+from typing import Any
+
+
+def plain(value: Any) -> str:
+    """Without types, as ``map[a:b]`` and ``[a b]``."""
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{name}:{plain(member)}" for name, member in sorted(value.items())) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(plain(item) for item in value) + "]"
+    if value is None:
+        return "<nil>"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def literal(value: Any) -> str:
+    """With types, as ``[]interface {}{"a"}``."""
+    if isinstance(value, dict):
+        members = ", ".join(f'"{name}":{literal(member)}' for name, member in sorted(value.items()))
+        return f"map[string]interface {{}}{{{members}}}"
+    if isinstance(value, list):
+        return "[]interface {}{" + ", ".join(literal(item) for item in value) + "}"
+    return json.dumps(value)
+
+
+def type_name(value: Any) -> str:
+    """The type that a decoded value has."""
+    names = {str: "string", bool: "bool", dict: "map[string]interface {}", list: "[]interface {}"}
+    return names.get(type(value), "float64")
+
+
+def json_kind(value: Any) -> str:
+    """What a decoder says it met."""
+    names = {str: "string", bool: "bool", dict: "object", list: "array"}
+    return names.get(type(value), "number")

@@ -1,0 +1,279 @@
+"""The three kinds of patch beside apply: JSON patch, merge patch and strategic merge patch.
+
+All are pure and return a new object. A JSON patch is RFC 6902 with the real server's lenience, which no library has: a
+``replace`` of a member that is not there adds it, and one that is not there equals null. A merge patch is RFC 7396; a
+strategic merge patch merges lists by the keys that the kind's schema names.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Final, TypeAlias
+
+from controllers.sandbox import notation
+from controllers.sandbox.errors import StatusError, bad_request
+from controllers.sandbox.typeschema import TypeSchema
+
+Object: TypeAlias = dict[str, Any]
+
+MAX_OPERATIONS: Final = 10_000
+"""Operations that one JSON patch may have (kube-apiserver's number)."""
+
+DIRECTIVE: Final = "$patch"
+RETAIN_KEYS: Final = "$retainKeys"
+DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList/"
+ORDER: Final = "$setElementOrder/"
+
+
+def json_patch(live: Object, operations: Sequence[Mapping[str, Any]]) -> Object:
+    """The object after the operations of a JSON patch.
+
+    Raises StatusError: 400 for what is no patch, 413 for too many operations, 422 for one that cannot be carried out.
+    """
+    if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
+        kind = notation.json_kind(operations)
+        raise bad_request(
+            f"error decoding patch: json: cannot unmarshal {kind} into Go value of type []handlers.jsonPatchOp"
+        )
+    if len(operations) > MAX_OPERATIONS:
+        raise StatusError(
+            413,
+            "RequestEntityTooLarge",
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}",
+        )
+    document = _Document(deepcopy(live))
+    try:
+        for operation in operations:
+            document.carry_out(operation)
+    except (LookupError, TypeError, ValueError):
+        # One text for everything is what the real server answers, too.
+        raise _refused() from None
+    return document.root
+
+
+class _Document:
+    """An object that the operations of a JSON patch change. Operations that cannot be carried out raise ValueError,
+    TypeError or LookupError."""
+
+    def __init__(self, root: Object) -> None:
+        self.root = root
+
+    def carry_out(self, operation: Mapping[str, Any]) -> None:
+        """Do what one operation says."""
+        kind, path = operation["op"], operation["path"]
+        if kind == "test":
+            self._test(path, operation.get("value"))
+        elif kind == "remove":
+            self._remove(path)
+        elif kind in ("add", "replace"):
+            self._put(path, operation["value"], insert=kind == "add")
+        elif kind in ("copy", "move"):
+            value = deepcopy(self._get(operation["from"]))
+            if kind == "move":
+                self._remove(operation["from"])
+            self._put(path, value, insert=True)
+        else:
+            raise ValueError(kind)
+
+    def _holder(self, path: str) -> tuple[Any, str]:
+        """The object or list that a path leads into, and the last part of the path."""
+        if not path.startswith("/"):
+            raise ValueError(path)
+        *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/"))
+        holder: Any = self.root
+        for part in parents:
+            holder = holder[_place(part, holder)] if isinstance(holder, list) else holder[part]
+        if not isinstance(holder, dict | list):
+            raise TypeError(path)
+        return holder, last
+
+    def _get(self, path: str) -> Any:
+        holder, last = self._holder(path)
+        return holder[_place(last, holder)] if isinstance(holder, list) else holder.get(last)
+
+    def _test(self, path: str, wanted: Any) -> None:
+        found = self._get(path)
+        if found != wanted or isinstance(found, bool) != isinstance(wanted, bool):
+            raise ValueError(path)
+
+    def _remove(self, path: str) -> None:
+        holder, last = self._holder(path)
+        del holder[_place(last, holder) if isinstance(holder, list) else last]
+
+    def _put(self, path: str, value: Any, *, insert: bool) -> None:
+        holder, last = self._holder(path)
+        if isinstance(holder, dict):
+            holder[last] = value
+        elif not insert:
+            holder[_place(last, holder)] = value
+        elif last == "-":
+            holder.append(value)
+        else:
+            holder.insert(_place(last, [*holder, None]), value)
+
+
+def _place(part: str, items: list[Any]) -> int:
+    """The index that a part of a path names. Raises ValueError or IndexError where there is no such place."""
+    index = int(part)
+    if not -len(items) <= index < len(items):
+        raise IndexError(part)
+    return index % len(items)
+
+
+def _refused() -> StatusError:
+    return StatusError(422, "Invalid", "the server rejected our request due to an error in our request")
+
+
+def _failed(why: str) -> StatusError:
+    """What the real server answers to a strategic merge patch that contradicts itself, although the client errs."""
+    return StatusError(500, "", why)
+
+
+def merge_patch(live: Object, patch: Any) -> Object:
+    """The object after a merge patch: objects merge, null deletes, all else replaces. Raises StatusError 400."""
+    if not isinstance(patch, dict):
+        kind = notation.json_kind(patch)
+        raise bad_request(
+            f"error decoding patch: json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
+        )
+    merged: Object = _merged(live, patch)
+    return merged
+
+
+def _merged(live: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(live) if isinstance(live, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merged(merged.get(name), value)
+    return merged
+
+
+def strategic_merge_patch(live: Object, patch: Object, schema: TypeSchema) -> Object:
+    """The object after a strategic merge patch. Raises StatusError where the patch contradicts the schema: 400, 422."""
+    return _merge_objects(live, patch, schema)
+
+
+def _merge_objects(live: Object, patch: Object, schema: TypeSchema) -> Object:
+    directive = patch.get(DIRECTIVE)
+    if directive == "replace":
+        return {name: value for name, value in patch.items() if name != DIRECTIVE}
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise _failed(f"unknown patch type: {directive} in map: {notation.plain(patch)}")
+    merged = _retained(live, patch)
+    for name, value in patch.items():
+        if name.startswith(DELETE_PRIMITIVES):
+            _delete_primitives(merged, name.removeprefix(DELETE_PRIMITIVES), value)
+        elif not name.startswith("$"):
+            _merge_member(merged, name, value, patch, schema)
+    for name, order in patch.items():
+        field = name.removeprefix(ORDER)
+        # Where the patch has items of the list they were ordered when they were merged.
+        if name.startswith(ORDER) and field not in patch and isinstance(merged.get(field), list):
+            merged[field] = _ordered(merged[field], order, merged[field], schema.field(field).patch_merge_key)
+    return merged
+
+
+def _retained(live: Object, patch: Object) -> Object:
+    keys = patch.get(RETAIN_KEYS)
+    if keys is None:
+        return dict(live)
+    for name in patch:
+        if not name.startswith("$") and name not in keys:
+            raise bad_request("there is at least one key in the patch that is not in the retainKeys list")
+    return {name: value for name, value in live.items() if name in keys}
+
+
+def _delete_primitives(merged: Object, name: str, unwanted: Any) -> None:
+    if not isinstance(unwanted, list):
+        raise bad_request("Invalid value for $deleteFromPrimitiveList")
+    if isinstance(merged.get(name), list):
+        merged[name] = [item for item in merged[name] if item not in unwanted]
+
+
+def _merge_member(merged: Object, name: str, value: Any, patch: Object, schema: TypeSchema) -> None:
+    member = schema.field(name)
+    if value is None:
+        merged.pop(name, None)
+    elif isinstance(value, dict):
+        replace = "replace" in member.patch_strategy
+        live = merged.get(name)
+        merged[name] = _merge_objects(live if isinstance(live, dict) and not replace else {}, value, member)
+    elif isinstance(value, list) and "merge" in member.patch_strategy:
+        live = merged.get(name)
+        merged[name] = _merge_lists(live if isinstance(live, list) else [], value, patch.get(ORDER + name), member)
+    else:
+        merged[name] = _undirected(value)
+
+
+def _undirected(value: Any) -> Any:
+    """A list that is not merged, without the directives in its items."""
+    if not isinstance(value, list):
+        return value
+    return [item for item in value if not (isinstance(item, dict) and DIRECTIVE in item)]
+
+
+def _merge_lists(live: list[Any], patch: list[Any], order: list[Any] | None, schema: TypeSchema) -> list[Any]:
+    key = schema.patch_merge_key
+    if order is not None:
+        _check_order(patch, order, key)
+    if any(isinstance(item, dict) and item.get(DIRECTIVE) == "replace" for item in patch):
+        return list(_undirected(patch))
+    if key:
+        merged = list(live)
+        for item in patch:
+            merged = _merge_item(merged, item, key, schema.element())
+    else:
+        merged = [*live, *(item for item in patch if item not in live)]
+    return merged if order is None else _ordered(merged, order, live, key)
+
+
+def _check_order(patch: list[Any], order: list[Any], key: str) -> None:
+    """Refuse a patch whose items stand in another order than the one that it asks for."""
+    kept = [item for item in patch if not (isinstance(item, dict) and DIRECTIVE in item)]
+    remaining = iter([_key(entry, key) if key else entry for entry in order])
+    if not all((_key(item, key) if key else item) in remaining for item in kept):
+        listed = f"\n{notation.plain(patch)}\n doesn't match $setElementOrder list:\n{notation.plain(order)}\n"
+        raise _failed(f"The order in patch list:{listed}")
+
+
+def _merge_item(merged: list[Any], item: Any, key: str, schema: TypeSchema) -> list[Any]:
+    name = _key(item, key)
+    if item.get(DIRECTIVE) == "delete":
+        return [held for held in merged if held.get(key) != name]
+    for index, held in enumerate(merged):
+        if held.get(key) == name:
+            return [*merged[:index], _merge_objects(held, item, schema), *merged[index + 1 :]]
+    return [*merged, _merge_objects({}, item, schema)]
+
+
+def _key(item: Any, key: str) -> Any:
+    if not isinstance(item, dict) or key not in item:
+        raise _failed(f"map: {notation.plain(item)} does not contain declared merge key: {key}")
+    return item[key]
+
+
+def _ordered(merged: list[Any], order: list[Any], live: list[Any], key: str) -> list[Any]:
+    """The items that the order names as it says; each other one before the first of them that stood behind it."""
+
+    def ranks(items: list[Any]) -> dict[Any, int]:
+        return {_hashable(_key(item, key) if key else item): place for place, item in enumerate(items)}
+
+    wanted, before = ranks(order), ranks(live)
+    named = [(_hashable(_key(item, key) if key else item), item) for item in merged]
+    ordered = sorted((entry for entry in named if entry[0] in wanted), key=lambda entry: wanted[entry[0]], reverse=True)
+    others = sorted((entry for entry in named if entry[0] not in wanted), key=lambda entry: before.get(entry[0], 0))
+    result: list[Any] = []
+    for name, item in others:
+        while ordered and not before.get(name, -1) < before.get(ordered[-1][0], -1):
+            result.append(ordered.pop()[1])
+        result.append(item)
+    return [*result, *(item for _, item in reversed(ordered))]
+
+
+def _hashable(value: Any) -> Any:
+    return repr(value) if isinstance(value, dict | list) else value

@@ -1,0 +1,236 @@
+"""A running sandbox: a cluster, its server on a port, and the kubeconfig that leads there."""
+
+import asyncio
+import base64
+import contextlib
+import ipaddress
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import uvloop
+import yaml
+from aiohttp import web
+
+from controllers.runtime.clock import Clock
+from controllers.runtime.errors import ConfigurationError
+from controllers.sandbox.access import Access, bootstrap_roles
+from controllers.sandbox.certificates import make_serving
+from controllers.sandbox.cluster import Cluster
+from controllers.sandbox.server import Server
+from controllers.sandbox.tokens import Account, Tokens
+
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+TOKEN_LIFETIME = 86400  # seconds that the tokens of kubeconfigs for service accounts are good
+STOP_TIMEOUT = 5.0  # seconds that requests get to end when the server stops
+THREAD_TIMEOUT = 10.0  # seconds for the start and for the end of a server in a thread
+CONTEXT = "gpu-mirage-sandbox"
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxOptions:
+    """Where a sandbox listens and how much of the past it remembers."""
+
+    host: str = "127.0.0.1"  # IP address; others than loopback only where allow_remote says so
+    port: int = 0  # 0 for any that is free
+    allow_remote: bool = False  # whether the address may be reachable from other machines
+    window: int = 10_000  # changes of each resource that watches can go back
+    kubeconfig: Path | None = None  # where the administrator's kubeconfig is written; None: a temporary file
+
+
+class RunningSandbox:
+    """A sandbox in the running event loop: ``start``, use, ``close``."""
+
+    def __init__(self, options: SandboxOptions = SandboxOptions(), *, clock: Clock | None = None) -> None:
+        _check_address(options)
+        self._options = options
+        self._serving = make_serving([options.host])
+        self.cluster = Cluster(clock=clock, window=options.window, root_ca=self._serving.ca.decode())
+        self.access = Access(self.cluster, Tokens())
+        self._runner: web.ServerRunner | None = None
+        self._collecting: asyncio.Task[None] | None = None
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self.kubeconfig = Path()
+        self.url = ""
+
+    async def start(self) -> None:
+        """Begins to serve. Raises ConfigurationError where the port is taken."""
+        self._bootstrap()
+        server = web.Server(Server(self.cluster, self.access).handle, handler_cancellation=True, access_log=None)
+        self._runner = web.ServerRunner(server, shutdown_timeout=STOP_TIMEOUT)
+        await self._runner.setup()
+        options = self._options
+        site = web.TCPSite(self._runner, options.host, options.port, ssl_context=self._serving.context(), backlog=1024)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise ConfigurationError(
+                f"cannot listen on {options.host} port {options.port}: {error.strerror}; choose another --port"
+            ) from error
+        self.url = f"https://{_host(options.host)}:{self._runner.addresses[0][1]}"
+        self._collecting = asyncio.create_task(self._collect())
+        self._write_admin_kubeconfig()
+
+    async def close(self) -> None:
+        """Ends all requests and stops."""
+        if self._collecting is not None:
+            self._collecting.cancel()
+            await asyncio.gather(self._collecting, return_exceptions=True)
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._directory is not None:
+            self._directory.cleanup()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def kubeconfig_for(self, namespace: str, service_account: str, path: Path) -> Path:
+        """Writes a kubeconfig with a token of a service account. Raises StatusError 404."""
+        info = self.cluster.registry.find("", "v1", "serviceaccounts")
+        assert info is not None
+        uid = self.cluster.stored(info, namespace, service_account).object["metadata"]["uid"]
+        now = int(self.cluster.clock.utcnow().timestamp())
+        token = self.access.tokens.issue(Account(namespace, service_account, uid, now + TOKEN_LIFETIME), now, [])
+        self._write_kubeconfig(path, token, namespace)
+        return path
+
+    def _bootstrap(self) -> None:
+        for name in NAMESPACES:
+            self.cluster.ensure("Namespace", "", {"metadata": {"name": name}})
+        bootstrap_roles(self.cluster)
+        self.cluster.collector.settle()
+        self.cluster.store.compact()
+
+    async def _collect(self) -> None:
+        """Does what the collector has queued, a little at a time, so that requests go on meanwhile."""
+        woken = asyncio.Event()
+        self.cluster.collector.wake = woken.set
+        woken.set()
+        while True:
+            await woken.wait()
+            woken.clear()
+            if self.cluster.collector.step():
+                woken.set()
+            await asyncio.sleep(0)
+
+    def _write_admin_kubeconfig(self) -> None:
+        path = self._options.kubeconfig
+        if path is None:
+            self._directory = tempfile.TemporaryDirectory(prefix="gpu-mirage-sandbox-")
+            path = Path(self._directory.name, "kubeconfig.yaml")
+        self._write_kubeconfig(path, self.access.tokens.admin, "default")
+        self.kubeconfig = path
+
+    def _write_kubeconfig(self, path: Path, token: str, namespace: str) -> None:
+        authority = base64.b64encode(self._serving.ca).decode()
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": CONTEXT, "cluster": {"server": self.url, "certificate-authority-data": authority}}],
+            "users": [{"name": CONTEXT, "user": {"token": token}}],
+            "contexts": [{"name": CONTEXT, "context": _context(namespace)}],
+            "current-context": CONTEXT,
+        }
+        # Renamed into place: a client that reads the file meanwhile must not see half of it.
+        draft = path.with_name(f"{path.name}.draft")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.unlink(missing_ok=True)
+        draft.touch(mode=0o600)
+        draft.write_text(yaml.safe_dump(document, sort_keys=False))
+        draft.replace(path)
+
+
+class Sandbox:
+    """A sandbox in a thread with an event loop of its own, for tests and scripts: a context manager.
+
+    ``kubeconfig`` is the path of the administrator's kubeconfig, ``url`` the server's address.
+    """
+
+    def __init__(self, options: SandboxOptions = SandboxOptions(), *, clock: Clock | None = None) -> None:
+        self._running = RunningSandbox(options, clock=clock)
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="gpu-mirage-sandbox", daemon=True)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self._running.kubeconfig
+
+    @property
+    def url(self) -> str:
+        return self._running.url
+
+    @property
+    def admin_token(self) -> str:
+        return self._running.access.tokens.admin
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._running.start(), self._loop).result(THREAD_TIMEOUT)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._running.close(), self._loop).result(THREAD_TIMEOUT)
+        self._end()
+
+    def call(self, function: Callable[[Cluster], Any]) -> Any:
+        """Runs a function on the cluster between two requests and returns what it returns."""
+
+        async def run() -> Any:
+            return function(self._running.cluster)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(THREAD_TIMEOUT)
+
+    def kubeconfig_for(self, namespace: str, service_account: str, path: Path) -> Path:
+        """Writes a kubeconfig for a service account that exists and returns its path. Raises StatusError 404."""
+
+        async def write() -> Path:
+            return self._running.kubeconfig_for(namespace, service_account, path)
+
+        return asyncio.run_coroutine_threadsafe(write(), self._loop).result(THREAD_TIMEOUT)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(THREAD_TIMEOUT)
+        with contextlib.closing(self._loop):
+            asyncio.set_event_loop(None)
+
+
+def _check_address(options: SandboxOptions) -> None:
+    try:
+        address = ipaddress.ip_address(options.host)
+    except ValueError:
+        raise ConfigurationError(f"--host {options.host!r} is not an IP address; use 127.0.0.1") from None
+    if not address.is_loopback and not options.allow_remote:
+        raise ConfigurationError(
+            f"--host {options.host} can be reached from other machines; use 127.0.0.1, or add --allow-remote if that "
+            "is what you want"
+        )
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _context(namespace: str) -> dict[str, str]:
+    return {"cluster": CONTEXT, "user": CONTEXT, "namespace": namespace}

@@ -1,0 +1,617 @@
+"""The HTTP face of a cluster: one handler for all paths, on aiohttp.
+
+A request passes authentication, routing, authorization and its verb in that order, as in a real server, and whatever
+refuses it becomes a ``Status``. Bodies are bounded, watches are streamed at the pace of the client.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from controllers.runtime import logs
+from controllers.sandbox import discovery, patch, reviews, subresources, tables
+from controllers.sandbox.access import Access, Attributes
+from controllers.sandbox.cluster import Cluster, ListOptions, WriteOptions, Written
+from controllers.sandbox.errors import (
+    StatusError,
+    bad_request,
+    invalid_options,
+    method_not_allowed,
+    no_such_page,
+    no_such_path,
+    not_supported,
+    too_large,
+    unsupported_media_type,
+)
+from controllers.sandbox.lifecycle import Object
+from controllers.sandbox.openapi import OpenApi
+from controllers.sandbox.registry import ResourceInfo
+from controllers.sandbox.requests import (
+    APPLY_PATCH,
+    JSON,
+    JSON_PATCH,
+    MERGE_PATCH,
+    PLAIN,
+    STRATEGIC_PATCH,
+    TRUE,
+    Rendering,
+    Target,
+    decode_body,
+    query_of,
+    rendering_of,
+    resource_target,
+    split_path,
+    whole_number,
+)
+from controllers.sandbox.selectors import Selector, parse
+from controllers.sandbox.storage import Forgotten, Stored
+from controllers.sandbox.tokens import Identity
+from controllers.sandbox.watch import Watcher, WatchOptions, check_options, error_line
+
+MAXIMUM_BODY = 3 * 2**20  # bytes, the API's
+CHUNK = 256 * 2**10  # bytes of a watch's initial state that are sent at once
+BOOKMARK_INTERVAL = 60.0  # seconds between bookmarks, the API's
+BOOKMARK_MARGIN = 2.0  # seconds before the end of a watch at which it gets a last bookmark, the API's
+MINIMUM_WATCH = 1800.0  # seconds that a watch without timeoutSeconds lasts at least; twice that at most
+HEALTH = frozenset({"healthz", "livez", "readyz"})
+NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
+    "pods": frozenset({"attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize"}),
+    "services": frozenset({"proxy"}),
+    "nodes": frozenset({"proxy"}),
+    **dict.fromkeys(("deployments", "replicasets", "statefulsets"), frozenset({"scale"})),
+}
+"""Subresources of a real server that need what is not here: containers, a network, a scale object."""
+PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+
+logger = logs.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request, read and routed."""
+
+    request: web.BaseRequest
+    identity: Identity
+    method: str
+    query: Mapping[str, str]
+    rendering: Rendering
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The resource that a call is for."""
+
+    target: Target
+    info: ResourceInfo
+
+    @property
+    def namespace(self) -> str:
+        return self.target.namespace
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+
+class Server:
+    """Answers requests to a cluster."""
+
+    def __init__(self, cluster: Cluster, access: Access) -> None:
+        self._cluster = cluster
+        self._access = access
+        self._openapi = OpenApi(cluster.registry)
+        self._encode = msgspec.json.Encoder().encode
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to any request."""
+        try:
+            return await self._answer(request)
+        except StatusError as error:
+            return self._refusal(error)
+        except (ConnectionResetError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001
+            # One broken request must not end the server.
+            return self._failure(request, error)
+
+    def _failure(self, request: web.BaseRequest, error: Exception) -> web.Response:
+        logger.error("request failed", method=request.method, path=request.path, exc_info=error)
+        return self._refusal(StatusError(500, "InternalError", f"Internal error occurred: {error}"))
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        identity = self._access.authenticate(request.headers.get("Authorization"))
+        if "Impersonate-User" in request.headers:
+            raise not_supported("impersonation is not supported by gpu-mirage-sandbox; use a token of that account")
+        raw_path, _, raw_query = request.path_qs.partition("?")
+        segments = split_path(raw_path) if raw_path != "/" else []
+        call = Call(request, identity, request.method, query_of(raw_query), PLAIN)
+        target = resource_target(segments)
+        if target is None:
+            return self._about(call, segments)
+        return await self._resource(call, target)
+
+    def _about(self, call: Call, segments: list[str]) -> web.Response:
+        """Health, version and discovery."""
+        path = "/" + "/".join(segments)
+        self._access.check(call.identity, Attributes(call.method.lower(), path=path))
+        if call.method not in {"GET", "HEAD"}:
+            raise method_not_allowed()
+        if segments and segments[0] in HEALTH:
+            return web.Response(text="ok")
+        if segments[:2] == ["openapi", "v3"] and len(segments) > 2:
+            return web.Response(body=self._openapi.document("/".join(segments[2:])), content_type=JSON)
+        version = _aggregation(call.request.headers.get("Accept"))
+        if version and segments in (["api"], ["apis"]):
+            content = discovery.aggregated(self._cluster.registry, version, core=segments == ["api"])
+            kind = f"{JSON};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+            return web.Response(body=self._encode(content), headers={"Content-Type": kind})
+        return self._json(self._document(segments))
+
+    def _document(self, segments: list[str]) -> dict[str, Any]:
+        registry = self._cluster.registry
+        match segments:
+            case ["version"]:
+                return discovery.VERSION
+            case ["api"]:
+                return discovery.api_versions()
+            case ["apis"]:
+                return discovery.group_list(registry)
+            case ["api", version]:
+                return discovery.resource_list(registry, "", version)
+            case ["apis", group]:
+                return discovery.group(registry, group)
+            case ["apis", group, version]:
+                return discovery.resource_list(registry, group, version)
+            case ["openapi", "v3"]:
+                return self._openapi.index()
+            case ["openapi", "v2"]:
+                raise not_supported("OpenAPI v2 is not served; use /openapi/v3")
+            case []:
+                return {"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]}
+        raise no_such_page()
+
+    async def _resource(self, call: Call, target: Target) -> web.StreamResponse:
+        if target.version == "v1" and (target.group, target.resource) in discovery.REVIEWS:
+            return await self._review(call, target)
+        info = self._cluster.registry.find(target.group, target.version, target.resource)
+        verb = _verb(call, target)
+        attributes = Attributes(verb, target.group, target.resource, target.subresource, target.namespace, target.name)
+        if target.resource == "namespaces" and target.name:
+            attributes = Attributes(verb, "", "namespaces", target.subresource, target.name, target.name)
+        self._access.check(call.identity, attributes)
+        if info is None and not self._cluster.registry.serves(target.group, target.version):
+            raise no_such_page()
+        if info is not None and target.subresource in NOT_SUPPORTED.get(info.plural, ()):
+            raise not_supported(f"{info.plural}/{target.subresource} is not supported by gpu-mirage-sandbox")
+        if info is None or (target.subresource and target.subresource not in info.subresources):
+            raise no_such_path()
+        if target.namespace and not info.namespaced:
+            raise no_such_path()
+        if info.namespaced and not target.namespace and (target.name or call.method not in {"GET", "HEAD"}):
+            raise no_such_path() if target.name else method_not_allowed()
+        if call.method in {"PUT", "PATCH"} and not target.name:
+            raise method_not_allowed()
+        route = Route(target, info)
+        call = Call(
+            call.request, call.identity, call.method, call.query, rendering_of(call.request.headers.get("Accept"))
+        )
+        if verb == "watch":
+            return await self._watch(call, route)
+        return await self._verb(call, route, verb)
+
+    async def _verb(self, call: Call, route: Route, verb: str) -> web.Response:
+        if route.target.subresource not in {"", "status"}:
+            return await self._act(call, route)
+        match verb:
+            case "get":
+                return self._get(call, route)
+            case "list":
+                return self._list(call, route)
+            case "create" if not route.name:
+                return self._written(call, route, await self._create(call, route))
+            case "update":
+                return self._written(call, route, await self._update(call, route))
+            case "patch":
+                return self._written(call, route, await self._patch(call, route))
+            case "delete":
+                return await self._delete(call, route)
+            case "deletecollection":
+                return await self._delete_collection(call, route)
+        raise method_not_allowed()
+
+    def _get(self, call: Call, route: Route) -> web.Response:
+        version = call.query.get("resourceVersion", "")
+        obj = self._cluster.get(route.info, route.namespace, route.name, version)
+        if call.rendering is PLAIN:
+            stored = self._cluster.stored(route.info, route.namespace, route.name)
+            if stored.object is obj:
+                return web.Response(body=stored.encoded, content_type=JSON)
+        return self._object(call, route, obj)
+
+    def _list(self, call: Call, route: Route) -> web.Response:
+        query = call.query
+        _check_list(query)
+        options = ListOptions(
+            namespace=route.namespace,
+            selector=_selector(route.info, query),
+            resource_version=query.get("resourceVersion", ""),
+            match=query.get("resourceVersionMatch", ""),
+            limit=whole_number(query, "limit"),
+            token=query.get("continue", ""),
+        )
+        listing = self._cluster.list(route.info, options)
+        objects = [route.info.served(stored.object) for stored in listing.items]
+        if call.rendering.kind:
+            return self._json(self._rendered_list(call, route.info, objects, listing.metadata()))
+        items = [_item(route.info, obj, stored) for obj, stored in zip(objects, listing.items, strict=True)]
+        return self._json(
+            {
+                "kind": route.info.list_kind or f"{route.info.kind}List",
+                "apiVersion": route.info.api_version,
+                "metadata": listing.metadata(),
+                "items": items,
+            }
+        )
+
+    def _rendered_list(
+        self, call: Call, info: ResourceInfo, objects: Sequence[Object], metadata: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        if call.rendering.kind != "Table":
+            return tables.metadata_list(objects, metadata)
+        include, now = call.query.get("includeObject") or "Metadata", self._cluster.clock.utcnow()
+        return tables.table(info.columns, objects, metadata=metadata, include=include, now=now)
+
+    async def _create(self, call: Call, route: Route) -> Written:
+        body = await self._body(call)
+        return self._cluster.create(route.info, route.namespace, body, _write_options(call, route))
+
+    async def _update(self, call: Call, route: Route) -> Written:
+        body = await self._body(call)
+        return self._cluster.update(route.info, route.namespace, route.name, body, _write_options(call, route))
+
+    async def _patch(self, call: Call, route: Route) -> Written:
+        media_type = call.request.headers.get("Content-Type", "").partition(";")[0].strip()
+        if media_type not in PATCH_TYPES or (media_type == STRATEGIC_PATCH and route.info.custom):
+            accepted = [t for t in PATCH_TYPES if t != STRATEGIC_PATCH] if route.info.custom else PATCH_TYPES
+            raise unsupported_media_type(accepted)
+        body = await self._body(call)
+        options = _write_options(call, route)
+        if media_type == APPLY_PATCH:
+            if not call.query.get("fieldManager"):
+                text = "Required value: is required for apply patch"
+                raise invalid_options("PatchOptions", "FieldValueRequired", text, "fieldManager")
+            return self._cluster.apply(route.info, route.namespace, route.name, body, options)
+        change = _change(media_type, body, route.info)
+        return self._cluster.patch(route.info, route.namespace, route.name, change, options)
+
+    async def _delete(self, call: Call, route: Route) -> web.Response:
+        deletion = subresources.deletion_of(await self._delete_options(call))
+        done = self._cluster.delete(route.info, route.namespace, route.name, deletion, dry_run=_is_dry_run(call))
+        if not done.gone or route.info.returns_deleted:
+            return self._object(call, route, done.object)
+        details = {"name": route.name, "group": route.info.group, "kind": route.info.plural}
+        details["uid"] = done.object["metadata"]["uid"]
+        return self._json(
+            {
+                "kind": "Status",
+                "apiVersion": "v1",
+                "metadata": {},
+                "status": "Success",
+                "details": {key: value for key, value in details.items() if value},
+            }
+        )
+
+    async def _delete_collection(self, call: Call, route: Route) -> web.Response:
+        deletion = subresources.deletion_of(await self._delete_options(call))
+        options = ListOptions(route.namespace, _selector(route.info, call.query))
+        listing = self._cluster.list(route.info, options)
+        deleted: list[Object] = []
+        for stored in listing.items:
+            metadata = stored.object["metadata"]
+            place = (metadata.get("namespace", ""), metadata["name"])
+            with contextlib.suppress(StatusError):
+                done = self._cluster.delete(route.info, *place, deletion, dry_run=_is_dry_run(call))
+                deleted.append(done.object)
+        if not route.info.custom:
+            deleted = [{k: v for k, v in obj.items() if k not in {"kind", "apiVersion"}} for obj in deleted]
+        return self._json(
+            {
+                "kind": route.info.list_kind or f"{route.info.kind}List",
+                "apiVersion": route.info.api_version,
+                "metadata": {"resourceVersion": str(self._cluster.store.version)},
+                "items": deleted,
+            }
+        )
+
+    async def _delete_options(self, call: Call) -> Any:
+        raw = await self._read(call)
+        options = decode_body(raw, call.request.headers.get("Content-Type", JSON)) if raw else {}
+        query: dict[str, Any] = {}
+        if policy := call.query.get("propagationPolicy"):
+            query["propagationPolicy"] = policy
+        if call.query.get("gracePeriodSeconds"):
+            query["gracePeriodSeconds"] = whole_number(call.query, "gracePeriodSeconds")
+        return {**options, **query} if isinstance(options, dict) else options
+
+    async def _act(self, call: Call, route: Route) -> web.Response:
+        """The subresources that are actions."""
+        body = await self._body(call) if call.method in {"POST", "PUT"} else None
+        place = (route.namespace, route.name)
+        match route.target.subresource, call.method:
+            case "token", "POST":
+                issued = reviews.issue_token(self._cluster, self._access, route.info, *place, body)
+                return self._json(issued, 201)
+            case "binding", "POST":
+                subresources.bind(self._cluster, route.info, *place, body)
+                return self._json(_success(), 201)
+            case "eviction", "POST":
+                subresources.evict(self._cluster, route.info, *place, body)
+                return self._json(_success(), 201)
+            case "finalize", "PUT":
+                return self._json(subresources.finalize(self._cluster, route.info, route.name, body))
+        raise method_not_allowed()
+
+    async def _review(self, call: Call, target: Target) -> web.Response:
+        attributes = Attributes("create", target.group, target.resource, namespace=target.namespace)
+        self._access.check(call.identity, attributes)
+        if call.method != "POST" or target.name:
+            raise method_not_allowed()
+        body = await self._body(call)
+        review = reviews.answer(self._access, call.identity, target.resource, target.namespace, body)
+        return self._json(review, 201)
+
+    async def _watch(self, call: Call, route: Route) -> web.StreamResponse:
+        options = _watch_options(call, route)
+        check_options(options)
+        version = call.query.get("resourceVersion", "")
+        if version and not version.isdigit():
+            why = f'Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+            raise StatusError(500, "", f"resourceVersion: {why}")
+        render = self._watch_rendering(call, route.info)
+        watcher = Watcher(self._cluster, route.info, options, render)
+        try:
+            first = watcher.start()
+        except StatusError as error:
+            if error.code != 410:
+                raise
+            first, options = iter([error_line(error)]), WatchOptions(timeout=0.0)
+        response = web.StreamResponse(headers={"Content-Type": JSON})
+        await response.prepare(call.request)
+        with contextlib.suppress(ConnectionResetError):
+            await self._send_initial(response, first)
+            await self._send_changes(response, watcher, options)
+        return response
+
+    async def _send_initial(self, response: web.StreamResponse, lines: Iterator[bytes]) -> None:
+        for chunk in _chunks(lines):
+            await response.write(chunk)
+
+    async def _send_changes(self, response: web.StreamResponse, watcher: Watcher, options: WatchOptions) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + options.timeout
+        bookmark_at = _next_bookmark(loop.time(), end)
+        changed = asyncio.Event()
+        watcher.listen(changed.set)
+        try:
+            while loop.time() < end:
+                changed.clear()
+                lines, more = watcher.advance()
+                if lines:
+                    await response.write(lines)
+                if more:
+                    continue
+                if loop.time() >= bookmark_at:
+                    bookmark_at = _next_bookmark(loop.time(), end)
+                    if options.bookmarks:
+                        await response.write(watcher.bookmark())
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(min(end, bookmark_at)):
+                        await changed.wait()
+        except Forgotten:
+            # The client was too slow: without a word, as the real server does it, so that it resumes and learns more.
+            logger.info("watch cut off because its client reads too slowly")
+        finally:
+            watcher.ignore(changed.set)
+
+    def _watch_rendering(self, call: Call, info: ResourceInfo) -> Callable[[Mapping[str, Any]], Any] | None:
+        if call.rendering.kind.startswith("PartialObjectMetadata"):
+            return tables.metadata_only
+        if call.rendering.kind != "Table":
+            return None
+        include = call.query.get("includeObject") or "Metadata"
+        headers = iter([True])
+
+        def render(obj: Mapping[str, Any]) -> dict[str, Any]:
+            metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+            now = self._cluster.clock.utcnow()
+            return tables.table(
+                info.columns, [obj], metadata=metadata, include=include, now=now, headers=next(headers, False)
+            )
+
+        return render
+
+    async def _body(self, call: Call) -> Any:
+        raw = await self._read(call)
+        return decode_body(raw, call.request.headers.get("Content-Type", JSON))
+
+    async def _read(self, call: Call) -> bytes:
+        """The body, unless it is larger than the API allows. Raises StatusError 413."""
+        request = call.request
+        if (request.content_length or 0) > MAXIMUM_BODY:
+            raise too_large(MAXIMUM_BODY)
+        parts: list[bytes] = []
+        size = 0
+        async for part in request.content.iter_any():
+            size += len(part)
+            if size > MAXIMUM_BODY:
+                raise too_large(MAXIMUM_BODY)
+            parts.append(part)
+        return b"".join(parts)
+
+    def _written(self, call: Call, route: Route, written: Written) -> web.Response:
+        response = self._object(call, route, written.object, 201 if written.created else 200)
+        for warning in written.warnings:
+            escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
+            response.headers.add("Warning", f'299 - "{escaped}"')
+        return response
+
+    def _object(self, call: Call, route: Route, obj: Object, code: int = 200) -> web.Response:
+        if call.rendering.kind == "Table":
+            metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+            return self._json(self._rendered_list(call, route.info, [obj], metadata), code)
+        if call.rendering.kind:
+            return self._json(tables.metadata_only(obj), code)
+        return self._json(obj, code)
+
+    def _json(self, content: Any, code: int = 200) -> web.Response:
+        return web.Response(status=code, body=self._encode(content), content_type=JSON)
+
+    def _refusal(self, error: StatusError) -> web.Response:
+        if error.code == 404 and not error.reason:
+            return web.Response(status=404, text=error.message)
+        response = self._json(error.status(), error.code)
+        if retry_after := (error.details or {}).get("retryAfterSeconds"):
+            response.headers["Retry-After"] = str(retry_after)
+        return response
+
+
+def _item(info: ResourceInfo, obj: Object, stored: Stored) -> Any:
+    """An object as an item of a list; built-in kinds have no kind and apiVersion there."""
+    if info.custom:
+        return msgspec.Raw(stored.encoded) if obj is stored.object else obj
+    if obj is stored.object:
+        return msgspec.Raw(stored.encoded_item)
+    return {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
+
+
+def _success() -> dict[str, Any]:
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _verb(call: Call, target: Target) -> str:
+    match call.method:
+        case "GET" | "HEAD":
+            if target.name:
+                return "get"
+            return "watch" if call.query.get("watch") in TRUE else "list"
+        case "POST":
+            return "create"
+        case "PUT":
+            return "update"
+        case "PATCH":
+            return "patch"
+        case "DELETE":
+            return "delete" if target.name else "deletecollection"
+    raise method_not_allowed()
+
+
+def _aggregation(accept: str | None) -> str:
+    """The version of aggregated discovery that a client asks for first, "" where it wants the old documents."""
+    with contextlib.suppress(StatusError):
+        rendering = rendering_of(accept)
+        return rendering.version if rendering.kind == "APIGroupDiscoveryList" else ""
+    return ""
+
+
+def _selector(info: ResourceInfo, query: Mapping[str, str]) -> Selector:
+    return parse(query.get("labelSelector", ""), query.get("fieldSelector", ""), info.selectable)
+
+
+def _check_list(query: Mapping[str, str]) -> None:
+    """Refuses version parameters that contradict each other. Raises StatusError 400 or 422."""
+    match = query.get("resourceVersionMatch", "")
+    version, token = query.get("resourceVersion", ""), query.get("continue", "")
+    text = ""
+    if match and token:
+        text = "resourceVersionMatch is forbidden when continue is provided"
+    elif match and not version:
+        text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+    elif match == "Exact" and version == "0":
+        text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+    if text:
+        raise invalid_options("ListOptions", "FieldValueForbidden", f"Forbidden: {text}", "resourceVersionMatch")
+    if match not in {"", "Exact", "NotOlderThan"}:
+        text = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
+        raise invalid_options("ListOptions", "FieldValueNotSupported", text, "resourceVersionMatch")
+    if "sendInitialEvents" in query:
+        text = "Forbidden: sendInitialEvents is forbidden for list"
+        raise invalid_options("ListOptions", "FieldValueForbidden", text, "sendInitialEvents")
+    if token and version not in {"", "0"}:
+        raise bad_request("specifying resource version is not allowed when using continue")
+
+
+def _options_kind(method: str) -> str:
+    return {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}.get(method, "DeleteOptions")
+
+
+def _is_dry_run(call: Call) -> bool:
+    value = call.query.get("dryRun", "")
+    if value not in {"", "All"}:
+        text = f'Unsupported value: ["{value}"]: supported values: "All"'
+        raise invalid_options(_options_kind(call.method), "FieldValueNotSupported", text, "dryRun")
+    return value == "All"
+
+
+def _write_options(call: Call, route: Route) -> WriteOptions:
+    query = call.query
+    validation = query.get("fieldValidation") or "Warn"
+    if validation not in {"Strict", "Warn", "Ignore"}:
+        text = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
+        raise invalid_options(_options_kind(call.method), "FieldValueNotSupported", text, "fieldValidation")
+    agent = call.request.headers.get("User-Agent", "unknown").partition("/")[0]
+    return WriteOptions(
+        manager=query.get("fieldManager") or agent,
+        dry_run=_is_dry_run(call),
+        field_validation=validation,
+        subresource=route.target.subresource,
+        force=query.get("force") in TRUE,
+    )
+
+
+def _watch_options(call: Call, route: Route) -> WatchOptions:
+    query = call.query
+    initial = query.get("sendInitialEvents")
+    timeout = whole_number(query, "timeoutSeconds")
+    selector = _selector(route.info, query)
+    return WatchOptions(
+        namespace=route.namespace,
+        selector=selector,
+        resource_version=query.get("resourceVersion", ""),
+        match=query.get("resourceVersionMatch", ""),
+        bookmarks=query.get("allowWatchBookmarks") in TRUE,
+        initial_events=None if initial is None else initial in TRUE,
+        timeout=timeout or MINIMUM_WATCH * (1.0 + random.random()),  # noqa: S311 - spreads reconnections
+    )
+
+
+def _change(media_type: str, body: Any, info: ResourceInfo) -> Callable[[Object], Any]:
+    if media_type == JSON_PATCH:
+        return lambda live: patch.json_patch(live, body)
+    if media_type == MERGE_PATCH:
+        return lambda live: patch.merge_patch(live, body)
+    return lambda live: patch.strategic_merge_patch(live, body, info.schema)
+
+
+def _chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    parts: list[bytes] = []
+    size = 0
+    for line in lines:
+        parts.append(line)
+        size += len(line)
+        if size >= CHUNK:
+            yield b"".join(parts)
+            parts, size = [], 0
+    if parts:
+        yield b"".join(parts)
+
+
+def _next_bookmark(now: float, end: float) -> float:
+    """When the next bookmark is due: once a minute, and shortly before the end."""
+    last = end - BOOKMARK_MARGIN
+    return min(now + BOOKMARK_INTERVAL, last) if now < last else end + BOOKMARK_MARGIN

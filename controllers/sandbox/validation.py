@@ -1,0 +1,393 @@
+"""Defaulting, pruning and validation of custom resources by their structural schema.
+
+The texts are the real server's. On an update what did not change is not judged again, so that an object that was stored
+under an older schema can still be written.
+"""
+
+import base64
+import binascii
+import ipaddress
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from copy import deepcopy
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from controllers.sandbox import presets
+from controllers.sandbox.cel import Program, compiled
+from controllers.sandbox.errors import Cause
+from controllers.sandbox.merge import KeyMissing, element_of
+from controllers.sandbox.typeschema import MISSING, Limits, Rule, TypeSchema
+
+Object: TypeAlias = dict[str, Any]
+
+UNCHECKED: Final = Cause(
+    "FieldValueInvalid",
+    "Invalid value: null: some validation rules were not checked because the object was invalid;"
+    " correct the existing errors to complete validation",
+    "<nil>",
+)
+BLOCKING: Final = frozenset(
+    f"FieldValue{kind}" for kind in ("Required", "TooLong", "TooMany", "TypeInvalid", "NotSupported")
+)
+"""Faults after which rules are not asked: an object that has one may not be what they expect."""
+
+OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
+
+
+# --- defaulting and pruning
+
+
+def default(value: Any, schema: TypeSchema) -> Any:
+    """Fill in defaults, in place, and return the value. A null that may not be null counts as absent.
+
+    Of built-in kinds and of all metadata empty lists and maps that may be left out go, too: they do in typed form.
+    """
+    if schema.builtin:
+        _drop_empty(value, schema)
+    if isinstance(value, dict):
+        _default_members(value, schema)
+    elif isinstance(value, list):
+        for item in value:
+            default(item, schema.element())
+    return value
+
+
+def _drop_empty(value: Any, schema: TypeSchema) -> None:
+    if isinstance(value, list):
+        for item in value:
+            _drop_empty(item, schema.element())
+    if not isinstance(value, dict):
+        return
+    for name, held in list(value.items()):
+        if name == "managedFields":
+            continue  # An empty list of these is a request to forget them.
+        member = schema.field(name)
+        _drop_empty(held, member)
+        empty = held == [] or (held == {} and member.values is not None)
+        if name in schema.properties and (held is None or empty) and name not in schema.limits.required:
+            del value[name]
+
+
+def _default_members(value: Object, schema: TypeSchema) -> None:
+    if schema.name == OBJECT_META:
+        _drop_empty(value, schema)
+    if schema.name:
+        presets.fill(value, schema.name)
+    for name, member in schema.properties.items():
+        if value.get(name) is None and not (name in value and member.nullable):
+            value.pop(name, None)
+            if member.default is not MISSING:
+                value[name] = deepcopy(member.default)
+    for name, held in value.items():
+        default(held, schema.field(name))
+
+
+def prune(value: Any, schema: TypeSchema) -> list[str]:
+    """Take out what the schema does not declare, in place, and return its sorted paths, as ``spec.list[0].field``."""
+    return sorted(_prune(value, schema, ""))
+
+
+def _prune(value: Any, schema: TypeSchema, path: str) -> Iterator[str]:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _prune(item, schema.element(), f"{path}[{index}]")
+    if not isinstance(value, dict):
+        return
+    for name in list(value):
+        at = f"{path}.{name}" if path else name
+        if schema.declares(name):
+            yield from _prune(value[name], schema.field(name), at)
+        else:
+            del value[name]
+            yield at
+
+
+# --- validation
+
+
+def validate(new: Object, old: Object | None, schema: TypeSchema) -> list[Cause]:
+    """Every rule of the schema that an object breaks; ``old`` is what an update replaces."""
+    before = MISSING if old is None else old
+    causes = [*_check(new, before, schema, ""), *_duplicates(new, before, schema, "")]
+    if schema.builtin:
+        return causes
+    if not any(cause.reason in BLOCKING for cause in causes):
+        return [*causes, *_rules(new, before, schema, "")]
+    return [*causes, UNCHECKED] if _has_rules(schema, set()) else causes
+
+
+def _has_rules(schema: TypeSchema, seen: set[int]) -> bool:
+    if id(schema) in seen:
+        return False
+    seen.add(id(schema))
+    below = [*schema.properties.values(), schema.values, schema.items]
+    return bool(schema.limits.rules) or any(_has_rules(part, seen) for part in below if part)
+
+
+def _check(new: Any, old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]:
+    if old is not MISSING and new == old:
+        return
+    if (fault := _type_fault(new, schema, path)) is not None:
+        if schema.type == "integer" and isinstance(new, float):
+            why = f'Invalid value: "": Checked value must be of type integer (default format) in {path}'
+            yield Cause("FieldValueInvalid", why, "<nil>")
+        yield fault
+        return
+    if new is None:
+        return
+    if isinstance(new, dict):
+        yield from _check_members(new, old, schema, path)
+    elif isinstance(new, list):
+        yield from _check_items(new, old, schema, path)
+    yield from _limit_faults(new, schema.limits, path)
+    yield from _combined(new, schema.limits, path)
+
+
+def _check_members(new: Object, old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]:
+    for name in schema.limits.required:
+        if name not in new:
+            yield Cause("FieldValueRequired", "Required value", _join(path, name))
+    for name, value in new.items():
+        # Metadata has rules of its own, and no schema may say more of it than its name.
+        if not path and name == "metadata":
+            continue
+        yield from _check(value, _member(old, name), schema.field(name), _join(path, name))
+
+
+def _check_items(new: list[Any], old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]:
+    for index, item in enumerate(new):
+        yield from _check(item, _counterpart(item, old, schema), schema.element(), f"{path}[{index}]")
+
+
+def _member(old: Any, name: str) -> Any:
+    return old.get(name, MISSING) if isinstance(old, dict) else MISSING
+
+
+def _counterpart(item: Any, old: Any, schema: TypeSchema) -> Any:
+    """What an item of a list was before; only keyed lists can tell."""
+    if schema.list_kind != "map" or not isinstance(old, list):
+        return MISSING
+    try:
+        wanted = element_of(item, schema)
+        return next((held for held in old if element_of(held, schema) == wanted), MISSING)
+    except KeyMissing:
+        return MISSING
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+_JSON_TYPES: Final = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+def _type_fault(value: Any, schema: TypeSchema, path: str) -> Cause | None:
+    if value is None:
+        if schema.nullable or not schema.type or schema.default is not MISSING:
+            return None
+        # The server leaves out the name of a top-level member here, and only here.
+        return _wrong_type(schema.type, "null", path, shown=path if "." in path else "")
+    actual = _JSON_TYPES[type(value)]
+    if schema.int_or_string:
+        return None if actual in ("integer", "string") else _wrong_type("integer,string", actual, path)
+    if not schema.type or actual == schema.type or (schema.type == "number" and actual == "integer"):
+        return None
+    if schema.type == "integer" and actual == "number" and float(value).is_integer():
+        return None
+    return _wrong_type(schema.type, actual, path)
+
+
+def _wrong_type(wanted: str, actual: str, path: str, shown: str | None = None) -> Cause:
+    where = path if shown is None else shown
+    message = f'Invalid value: "{actual}": {where} in body must be of type {wanted}: "{actual}"'
+    return Cause("FieldValueTypeInvalid", message, path)
+
+
+def _limit_faults(value: Any, limits: Limits, path: str) -> Iterator[Cause]:
+    if limits.enum is not None and value not in limits.enum:
+        supported = ", ".join(_quoted(choice) for choice in limits.enum)
+        yield Cause(
+            "FieldValueNotSupported", f"Unsupported value: {_quoted(value)}: supported values: {supported}", path
+        )
+    if isinstance(value, str):
+        yield from _text_faults(value, limits, path)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _number_faults(value, limits, path)
+    elif isinstance(value, list):
+        yield from _count_faults(len(value), limits.min_items, limits.max_items, "items", path)
+    elif isinstance(value, dict):
+        yield from _count_faults(len(value), limits.min_properties, limits.max_properties, "properties", path)
+
+
+def _invalid(value: Any, why: str, path: str) -> Cause:
+    return Cause("FieldValueInvalid", f"Invalid value: {_quoted(value)}: {path} in body {why}", path)
+
+
+def _text_faults(value: str, limits: Limits, path: str) -> Iterator[Cause]:
+    if limits.max_length is not None and len(value) > limits.max_length:
+        yield Cause("FieldValueTooLong", f"Too long: may not be more than {limits.max_length} bytes", path)
+    if limits.min_length is not None and len(value) < limits.min_length:
+        yield _invalid(value, f"should be at least {limits.min_length} chars long", path)
+    if limits.pattern is not None and not re.search(limits.pattern, value):
+        yield _invalid(value, f"should match '{limits.pattern}'", path)
+    if limits.format in _FORMATS and not _fits(limits.format, value):
+        why = f"{path} in body must be of type {limits.format}: {_quoted(value)}"
+        yield Cause("FieldValueTypeInvalid", f"Invalid value: {_quoted(value)}: {why}", path)
+
+
+def _number_faults(value: float, limits: Limits, path: str) -> Iterator[Cause]:
+    if limits.maximum is not None:
+        if limits.exclusive_maximum and value >= limits.maximum:
+            yield _invalid(value, f"should be less than {limits.maximum:g}", path)
+        elif value > limits.maximum:
+            yield _invalid(value, f"should be less than or equal to {_number(limits.maximum)}", path)
+    if limits.minimum is not None:
+        if limits.exclusive_minimum and value <= limits.minimum:
+            yield _invalid(value, f"should be greater than {limits.minimum:g}", path)
+        elif value < limits.minimum:
+            yield _invalid(value, f"should be greater than or equal to {_number(limits.minimum)}", path)
+    if limits.multiple_of is not None and value % limits.multiple_of != 0:
+        yield _invalid(value, f"should be a multiple of {_number(limits.multiple_of)}", path)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else str(value)
+
+
+def _count_faults(count: int, least: int | None, most: int | None, noun: str, path: str) -> Iterator[Cause]:
+    if most is not None and count > most:
+        yield Cause("FieldValueTooMany", f"Too many: {count}: must have at most {most} items", path)
+    if least is not None and count < least:
+        yield _invalid(count, f"should have at least {least} {noun}", path)
+
+
+def _combined(value: Any, limits: Limits, path: str) -> Iterator[Cause]:
+    def passing(parts: tuple[TypeSchema, ...]) -> int:
+        return sum(1 for part in parts if not any(_check(value, MISSING, part, path)))
+
+    shown = '""' if isinstance(value, dict | list) else _quoted(value)
+    prefix = f"Invalid value: {shown}: {path} in body"
+    for part in limits.all_of:
+        yield from _check(value, MISSING, part, path)
+    if limits.any_of and not passing(limits.any_of):
+        yield Cause(
+            "FieldValueInvalid",
+            f"{prefix.replace(shown, chr(34) * 2, 1)} must validate at least one schema (anyOf)",
+            path,
+        )
+    if limits.one_of and passing(limits.one_of) != 1:
+        why = f"must validate one and only one schema (oneOf). Found {passing(limits.one_of) or 'none'} valid"
+        yield Cause("FieldValueInvalid", f"{prefix} {why}", path)
+    if limits.not_ and passing((limits.not_,)):
+        yield Cause("FieldValueInvalid", f"{prefix} must not validate the schema (not)", path)
+
+
+def _quoted(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+# --- formats
+
+
+def _fits(name: str, value: str) -> bool:
+    try:
+        _FORMATS[name](value)
+    except (ValueError, binascii.Error):
+        return False
+    return True
+
+
+def _date(value: str) -> None:
+    datetime.strptime(value, "%Y-%m-%d")
+
+
+_DATE_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})?$")
+
+
+def _date_time(value: str) -> None:
+    if not _DATE_TIME.match(value):
+        raise ValueError(value)
+    datetime.fromisoformat(value.upper())
+
+
+_FORMATS: Final[dict[str, Any]] = {
+    "byte": lambda value: base64.b64decode(value, validate=True),
+    "date": _date,
+    "date-time": _date_time,
+    "ipv4": ipaddress.IPv4Address,
+    "ipv6": ipaddress.IPv6Address,
+    "cidr": ipaddress.ip_network,
+    "uuid": uuid.UUID,
+}
+
+
+# --- lists that are sets or maps
+
+
+def _duplicates(new: Any, old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]:
+    if old is not MISSING and new == old:
+        return
+    if isinstance(new, dict):
+        for name, value in new.items():
+            yield from _duplicates(value, _member(old, name), schema.field(name), _join(path, name))
+    if not isinstance(new, list):
+        return
+    if schema.list_kind != "atomic":
+        yield from _repeated(new, schema, path)
+    for index, item in enumerate(new):
+        yield from _duplicates(item, _counterpart(item, old, schema), schema.element(), f"{path}[{index}]")
+
+
+def _repeated(items: list[Any], schema: TypeSchema, path: str) -> Iterator[Cause]:
+    seen = set()
+    for index, item in enumerate(items):
+        try:
+            name = element_of(item, schema)
+        except KeyMissing:
+            continue
+        if name in seen:
+            yield Cause("FieldValueDuplicate", f"Duplicate value: {_shown_key(name)}", f"{path}[{index}]")
+        seen.add(name)
+
+
+def _shown_key(element: str) -> str:
+    return _quoted(json.loads(element[2:]))
+
+
+# --- rules in CEL
+
+
+def _rules(new: Any, old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]:
+    for rule in schema.limits.rules:
+        program = compiled(rule, schema)
+        # What did not change is judged only by rules about changes.
+        if old is not MISSING and new == old and not program.about_change:
+            continue
+        yield from _rule_faults(program, rule, new, old, path)
+    if isinstance(new, dict):
+        for name, value in new.items():
+            if path or name not in ENVELOPE:
+                yield from _rules(value, _member(old, name), schema.field(name), _join(path, name))
+    elif isinstance(new, list):
+        for index, item in enumerate(new):
+            yield from _rules(item, _counterpart(item, old, schema), schema.element(), f"{path}[{index}]")
+
+
+def _rule_faults(program: Program, rule: Rule, new: Any, old: Any, path: str) -> Iterator[Cause]:
+    why = program.verdict(new, old)
+    if why is not None:
+        yield Cause(rule.reason, _rule_text(rule, why, new), path + rule.field_path if path else rule.field_path[1:])
+
+
+def _rule_text(rule: Rule, why: str, new: Any) -> str:
+    if rule.reason == "FieldValueForbidden":
+        return f"Forbidden: {why}"
+    if rule.reason == "FieldValueRequired":
+        return f"Required value: {why}"
+    if rule.reason == "FieldValueDuplicate":
+        return f"Duplicate value: {_quoted(new)}"
+    return f"Invalid value: {why}" if isinstance(new, dict | list) else f"Invalid value: {_quoted(new)}: {why}"

@@ -1,0 +1,97 @@
+"""The servers that every contract test runs against: the sandbox, and a real kube-apiserver.
+
+Without the control plane's binaries the tests on kube-apiserver are skipped with the command that builds them; where
+`GPU_MIRAGE_REQUIRE_CONTROL_PLANE=1` is set they fail instead.
+"""
+
+import base64
+import functools
+import os
+import ssl
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controllers.sandbox import Sandbox
+from hack.localcluster import BinariesMissing, ControlPlane, Options, find_binaries
+from tests.contract.api_server import ApiServer
+
+REQUIRE_VARIABLE = "GPU_MIRAGE_REQUIRE_CONTROL_PLANE"
+SANDBOX, KUBE_APISERVER = "sandbox", "kube-apiserver"
+ACCOUNT_TIMEOUT = 30.0  # seconds until a new namespace must have its service account
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "server" in metafunc.fixturenames:
+        real = pytest.param(KUBE_APISERVER, marks=pytest.mark.control_plane)
+        metafunc.parametrize("server", [SANDBOX, real], indirect=True, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    # Here and not in the fixture: pytest reports skips of one place as one line, and those of a fixture once per test.
+    if item.get_closest_marker("control_plane") and (missing := missing_binaries()):
+        if os.environ.get(REQUIRE_VARIABLE) == "1":
+            pytest.fail(f"{REQUIRE_VARIABLE} is set, but {missing}", pytrace=False)
+        pytest.skip(missing)
+
+
+@functools.cache
+def missing_binaries() -> str | None:
+    """Why there can be no control plane, None where there can."""
+    try:
+        find_binaries()
+    except BinariesMissing as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """Both servers, one after the other."""
+    if request.param == SANDBOX:
+        with Sandbox() as sandbox:
+            api = connect(SANDBOX, sandbox.kubeconfig)
+            yield api
+            api.close()
+        return
+    plane = ControlPlane(tmp_path_factory.mktemp("contract"), Options(start_kwok=False))
+    with plane:
+        api = connect(KUBE_APISERVER, plane.admin_kubeconfig)
+        yield api
+        api.close()
+    plane.remove_state()
+
+
+@pytest.fixture
+def namespace(server: ApiServer) -> Iterator[str]:
+    """A namespace of its own for a test."""
+    name = f"contract-{uuid.uuid4().hex[:8]}"
+    server.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    # Pods are refused before their account exists.
+    end = time.monotonic() + ACCOUNT_TIMEOUT
+    while server.get(f"/api/v1/namespaces/{name}/serviceaccounts/default").code != 200:
+        assert time.monotonic() < end, f"namespace {name} got no service account"
+        time.sleep(0.02)
+    yield name
+    server.send("DELETE", f"/api/v1/namespaces/{name}")
+
+
+def connect(name: str, kubeconfig: Path) -> ApiServer:
+    """A client with the address and the credentials of a kubeconfig."""
+    document = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+    tls = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+    headers = {"User-Agent": "contract/1"}
+    if "token" in user:
+        headers["Authorization"] = f"Bearer {user['token']}"
+    else:
+        files = kubeconfig.with_suffix(".pem")
+        files.touch(mode=0o600)
+        files.write_bytes(base64.b64decode(user["client-key-data"]) + base64.b64decode(user["client-certificate-data"]))
+        tls.load_cert_chain(files)
+    return ApiServer(name, cluster["server"], tls, headers, kubeconfig)
