@@ -3,6 +3,9 @@
 import argparse
 from dataclasses import dataclass
 
+MAX_WORKERS = 1_000
+"""Workers of one controller at most: far more requests than any API server takes at the same time from one client."""
+
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -49,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers",
         metavar="N",
-        type=positive_int,
+        type=worker_count,
         default=default.workers,
         help="reconciles at the same time in each controller (default: %(default)s)",
     )
@@ -76,6 +79,14 @@ def positive_int(text: str) -> int:
     number = int(text) if text.isdigit() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return number
+
+
+def worker_count(text: str) -> int:
+    """For argparse: a whole number from 1 to MAX_WORKERS."""
+    number = positive_int(text)
+    if number > MAX_WORKERS:
+        raise argparse.ArgumentTypeError(f"{text} is more than {MAX_WORKERS}: each worker is a task that takes memory")
     return number
 
 

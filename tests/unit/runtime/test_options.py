@@ -4,7 +4,14 @@ import argparse
 
 import pytest
 
-from controllers.runtime.options import ManagerOptions, manager_options, parser_for, positive_float, positive_int
+from controllers.runtime.options import (
+    ManagerOptions,
+    manager_options,
+    parser_for,
+    positive_float,
+    positive_int,
+    worker_count,
+)
 
 
 def test_no_flag_gives_the_documented_defaults() -> None:
@@ -35,6 +42,12 @@ def test_what_is_no_count_is_refused_with_the_text_that_was_given(text: str) -> 
     assert repr(text) in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["1001", "1000000000"])
+def test_more_workers_than_a_machine_can_hold_are_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=f"{text} is more than 1000"):
+        worker_count(text)
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "", "soon"])
 def test_what_is_no_duration_is_refused_with_the_text_that_was_given(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="not a number of seconds above 0") as caught:
@@ -43,7 +56,15 @@ def test_what_is_no_duration_is_refused_with_the_text_that_was_given(text: str) 
 
 
 @pytest.mark.parametrize(
-    "flag", ["--workers=0", "--cache-sync-timeout=nan", "--log-format=xml", "--log-level=loud", "--no-such-flag"]
+    "flag",
+    [
+        "--workers=0",
+        "--workers=1001",
+        "--cache-sync-timeout=nan",
+        "--log-format=xml",
+        "--log-level=loud",
+        "--no-such-flag",
+    ],
 )
 def test_a_bad_flag_ends_with_status_2_and_names_the_flag(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
