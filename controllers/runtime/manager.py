@@ -28,6 +28,9 @@ T = TypeVar("T", bound=KubeObject)
 Runnable = Callable[[], Coroutine[Any, Any, None]]
 Prepare = Callable[["Manager"], Awaitable[None]]
 
+STALE_AFTER = 30.0
+"""Seconds after which a cache that cannot be kept current makes its manager not ready; broken watches are routine."""
+
 logger = logs.get_logger(__name__)
 
 
@@ -203,13 +206,13 @@ class Manager:
         await asyncio.gather(*(recorder.stop() for recorder in self._recorders))
 
     def _unsynced(self) -> str | None:
-        """The kinds that are not in the cache yet with their last error, or None when all are."""
+        """The kinds that are not in the cache, or not kept current, with their last error; None when all is well."""
         if self._state == "starting" and not self._informers:
             return "finding out what the server offers"
         missing = [
-            f"{kind.resource}: {informer.last_error or 'not listed yet'}"
+            f"{kind.resource}: {informer.last_error or ('cannot be watched' if informer.synced else 'not listed yet')}"
             for kind, informer in self._informers.items()
-            if not informer.synced
+            if not informer.synced or informer.failing_for >= STALE_AFTER
         ]
         return "; ".join(missing) or None
 

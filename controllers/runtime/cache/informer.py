@@ -141,6 +141,7 @@ class Informer(Generic[T]):
         self._unreadable: dict[Key | None, str] = {}
         self._lists = self._watches = self._events = self._handler_errors = 0
         self._last_event_at: float | None = None
+        self._failing_since: float | None = None
 
     # -- what others ask ----------------------------------------------------------------------------------------------
 
@@ -160,6 +161,11 @@ class Informer(Generic[T]):
     def last_error(self) -> str:
         """Why the store cannot be kept current at present, or ""."""
         return self._reflector.last_error
+
+    @property
+    def failing_for(self) -> float:
+        """Seconds for which the store could not be kept current, 0 while it can."""
+        return 0.0 if self._failing_since is None else self._clock.monotonic() - self._failing_since
 
     def statistics(self) -> Statistics:
         return Statistics(
@@ -212,6 +218,8 @@ class Informer(Generic[T]):
         """Follows the server until cancelled; anything that is not a failure of server or network propagates."""
         while True:
             now = self._clock.monotonic()
+            if self.last_error and self._failing_since is None:
+                self._failing_since = now
             match self._reflector.next_action(now):
                 case Wait(until=until):
                     await self._clock.sleep(until - now)
@@ -246,6 +254,8 @@ class Informer(Generic[T]):
                 self._kind, self._selection, resource_version=action.resource_version, timeout=action.timeout
             ) as events:
                 self._reflector.watch_opened(self._clock.monotonic())
+                # Only a watch keeps a store current: a list that succeeds before every watch that is refused does not.
+                self._failing_since = None
                 self._watches += 1
                 self._observer(self._kind.resource, Happening.WATCH)
                 async for event in events:

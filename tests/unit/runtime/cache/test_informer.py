@@ -303,6 +303,27 @@ def test_a_forbidden_list_is_repeated_until_the_right_is_granted() -> None:
     assert rig.happenings.count(Happening.LIST_FAILED) == 6
 
 
+@pytest.mark.parametrize("refused", ["watches", "everything"])
+def test_a_store_that_cannot_be_kept_current_says_for_how_long(refused: str) -> None:
+    def reply(request: HttpRequest) -> Reply:
+        if asyncio.get_running_loop().time() > 100.0:
+            return watched() if ("watch", "true") in request.query else listed(raw("a", 1))
+        if refused == "watches" and ("watch", "true") not in request.query:
+            return listed(raw("a", 1))
+        return Answer(403, body=status(403, "Forbidden"))
+
+    rig = Rig(reply)
+
+    async def scenario() -> None:
+        async with rig.running() as informer:
+            await asyncio.sleep(60.0)
+            assert 58.0 < informer.failing_for <= 60.0
+            await asyncio.sleep(120.0)
+            assert informer.failing_for == 0.0
+
+    virtually(scenario)
+
+
 @pytest.mark.parametrize("answer", [Answer(500), Answer(403), Answer(), Answer(stream=[b"garbage\n"])])
 def test_no_kind_of_failing_watch_makes_a_hot_loop(answer: Answer) -> None:
     rig = Rig(lambda request: answer if ("watch", "true") in request.query else listed(raw("a", 1)))
