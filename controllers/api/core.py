@@ -5,6 +5,9 @@ from typing import ClassVar
 
 from controllers.runtime import KubeObject, Projection, Resource
 
+POOL_LABEL = "run.ai/simulated-gpu-node-pool"
+"""The node label that puts a node into a simulated pool, as fake-gpu-operator has it."""
+
 
 class NodeCondition(Projection, frozen=True, kw_only=True):
     type: str

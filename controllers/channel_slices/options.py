@@ -3,8 +3,7 @@
 import argparse
 from dataclasses import dataclass
 
-POOL_LABEL = "run.ai/simulated-gpu-node-pool"
-"""The node label that puts a node into a simulated pool, as fake-gpu-operator has it."""
+from controllers.api.core import POOL_LABEL
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,8 @@
 import argparse
 from dataclasses import dataclass
 
+from controllers.api.core import POOL_LABEL
 from controllers.runtime.options import positive_float, positive_int
-
-POOL_LABEL = "run.ai/simulated-gpu-node-pool"
-"""The node label that puts a node into a simulated pool, as fake-gpu-operator has it."""
 
 
 @dataclass(frozen=True, slots=True)

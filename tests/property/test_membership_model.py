@@ -7,10 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controllers.api import nvidia
-from controllers.api.core import Node
+from controllers.api.core import POOL_LABEL, Node
 from controllers.api.nvidia import DomainNode
 from controllers.compute_domain.membership import Membership, Rules, clique_of, plan
-from controllers.compute_domain.options import POOL_LABEL
 from tests.unit.compute_domain.world import FABRIC, OTHER_UID, UID, domain, entry, node
 
 NAMES = tuple(f"n{number}" for number in range(9))

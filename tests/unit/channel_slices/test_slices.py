@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.api.core import Node
+from controllers.api.core import POOL_LABEL, Node
 from controllers.api.dra import ResourceSlice, dra_api
-from controllers.channel_slices.options import POOL_LABEL
 from controllers.channel_slices.slices import KWOK_ANNOTATION, desired_slice, is_simulated, next_generation, slice_name
 
 V1 = dra_api("v1")

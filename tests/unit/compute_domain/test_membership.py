@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controllers.api import nvidia
-from controllers.api.core import Node
+from controllers.api.core import POOL_LABEL, Node
 from controllers.api.dra import ResourceClaim
 from controllers.api.nvidia import DomainNode
 from controllers.compute_domain.membership import (
@@ -24,7 +24,6 @@ from controllers.compute_domain.membership import (
     nodes_of,
     plan,
 )
-from controllers.compute_domain.options import POOL_LABEL
 from tests.unit.compute_domain.world import (
     CLIQUE,
     FABRIC,

@@ -6,14 +6,14 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from controllers.api import nvidia
-from controllers.api.core import Namespace, Node
+from controllers.api.core import POOL_LABEL, Namespace, Node
 from controllers.api.dra import ResourceClaim, ResourceClaimTemplate, dra_api
 from controllers.api.nvidia import ComputeDomain, ComputeDomainClique, DomainNode
 from controllers.compute_domain.caches import caches
 from controllers.compute_domain.cleanup import Cleanup
 from controllers.compute_domain.declaration import FIELD_MANAGER
 from controllers.compute_domain.membership import address_of
-from controllers.compute_domain.options import POOL_LABEL, ComputeDomainOptions
+from controllers.compute_domain.options import ComputeDomainOptions
 from controllers.compute_domain.ownership import Ownership
 from controllers.compute_domain.reconciler import ComputeDomainReconciler
 from controllers.compute_domain.status import clique_body, desired_cliques, status_body
