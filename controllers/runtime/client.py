@@ -24,6 +24,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 from controllers.runtime.clock import Clock, SystemClock
 from controllers.runtime.errors import (
     ApiError,
+    ConfigurationError,
     Conflict,
     DecodeError,
     FieldConflict,
@@ -235,6 +236,13 @@ class Client:
         response = await self._send("GET", kind.resource.path(namespace, name))
         return kind.decode(response.body)
 
+    async def get_dict(self, kind: type[KubeObject], name: str, namespace: str = "") -> dict[str, Any]:
+        """One object, live and whole, fields that no projection has included: what ``update`` needs."""
+        self._check(kind.resource, "get")
+        response = await self._send("GET", kind.resource.path(namespace, name))
+        whole: dict[str, Any] = msgspec.json.decode(response.body)
+        return whole
+
     async def find(self, kind: type[T], name: str, namespace: str = "") -> T | None:
         """One object, live, or None."""
         try:
@@ -329,6 +337,29 @@ class Client:
             query=(("fieldManager", self.field_manager),),
             body=_identified(kind.resource, body),
         )
+        return self._written(kind, response)
+
+    async def update(self, kind: type[T], whole: Mapping[str, Any], *, subresource: str = "") -> T:
+        """PUTs a whole object, as ``get_dict`` gave it and with changes; what it lacks is deleted.
+
+        Raises Conflict where the object changed since, ObjectGone where it is no more, and ConfigurationError where
+        ``whole`` has no uid or resourceVersion: a PUT without them overwrites whatever it meets.
+        """
+        self._check(kind.resource, "update", subresource)
+        metadata = whole["metadata"]
+        if not metadata.get("uid") or not metadata.get("resourceVersion"):
+            raise ConfigurationError(
+                f"update of {kind.resource.kind} {metadata.get('name')}: metadata.uid or metadata.resourceVersion is "
+                "missing: change what get_dict gave"
+            )
+        path = kind.resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
+        query = (("fieldManager", self.field_manager),)
+        try:
+            response = await self._send("PUT", path, query=query, body=_identified(kind.resource, whole))
+        except (NotFound, Conflict, Invalid) as error:
+            if _means_gone(error, versioned=True):
+                raise ObjectGone(f"{kind.resource.kind} {metadata['name']}: {error}") from error
+            raise
         return self._written(kind, response)
 
     async def apply(self, observed: T, fields: Mapping[str, Any], *, subresource: str = "", force: bool = False) -> T:

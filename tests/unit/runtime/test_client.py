@@ -448,6 +448,33 @@ def test_taking_the_last_finalizer_off_an_object_under_deletion_is_noted_as_its_
     assert [write.resource_version for write in noted(client.json_patch(OBSERVED, []))] == ["6"]
 
 
+def test_a_whole_object_is_read_and_updated_with_all_its_fields() -> None:
+    client, transport = client_of(Answer(body={**STORED, "unknown": 1}), Answer(body=STORED))
+    whole = run_virtual(client.get_dict(Thing, "x", "a"))
+    assert whole == {**STORED, "unknown": 1}
+    assert run_virtual(client.update(Thing, {**whole, "size": 2})).metadata.resource_version == "6"
+    put = transport.requests[1]
+    assert (put.method, put.path, put.query) == ("PUT", PATH, (("fieldManager", "tests"),))
+    expected = {**STORED, "apiVersion": "example.com/v1", "kind": "Thing", "unknown": 1, "size": 2}
+    assert sent(transport, 1) == expected
+
+
+@pytest.mark.parametrize("missing", ["uid", "resourceVersion"])
+def test_an_update_that_could_overwrite_blindly_is_refused(missing: str) -> None:
+    client, transport = client_of()
+    metadata = {name: value for name, value in STORED["metadata"].items() if name != missing}
+    with pytest.raises(errors.ConfigurationError, match=r"update of Thing x: .* is missing: change what get_dict gave"):
+        run_virtual(client.update(Thing, {**STORED, "metadata": metadata}))
+    assert transport.requests == []
+
+
+def test_an_update_tells_a_changed_object_from_one_that_is_gone() -> None:
+    assert type(raised_by(lambda client: client.update(Thing, STORED), refused(409, "Conflict"))) is errors.Conflict
+    assert type(raised_by(lambda client: client.update(Thing, STORED), refused(404, "NotFound"))) is errors.ObjectGone
+    renewed = refused(422, "Invalid", {"field": "metadata.uid"})
+    assert type(raised_by(lambda client: client.update(Thing, STORED), renewed)) is errors.ObjectGone
+
+
 # -- permissions ------------------------------------------------------------------------------------------------------
 
 
@@ -455,6 +482,8 @@ def calls_of_every_verb(client: Client) -> Iterable[tuple[str, Coroutine[Any, An
     yield "get", client.get(Thing, "x", "a")
     yield "list", client.list_page(Thing)
     yield "create", client.create(Thing, {"metadata": {"name": "x"}})
+    yield "get", client.get_dict(Thing, "x", "a")
+    yield "update", client.update(Thing, STORED)
     yield "patch", client.apply(OBSERVED, {})
     yield "patch", client.json_patch(OBSERVED, [])
     yield "delete", client.delete(OBSERVED)
