@@ -5,8 +5,6 @@ Without the control plane's binaries the tests on kube-apiserver are skipped wit
 """
 
 import base64
-import functools
-import os
 import ssl
 import time
 import uuid
@@ -17,10 +15,12 @@ import pytest
 import yaml
 
 from controllers.sandbox import Sandbox
-from hack.localcluster import BinariesMissing, ControlPlane, Options, find_binaries
+from hack.localcluster import ControlPlane, Options
 from tests.contract.api_server import ApiServer
+from tests.integration.conftest import pytest_runtest_setup
 
-REQUIRE_VARIABLE = "GPU_MIRAGE_REQUIRE_CONTROL_PLANE"
+__all__ = ["pytest_runtest_setup"]
+
 SANDBOX, KUBE_APISERVER = "sandbox", "kube-apiserver"
 ACCOUNT_TIMEOUT = 30.0  # seconds until a new namespace must have its service account
 
@@ -29,25 +29,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "server" in metafunc.fixturenames:
         real = pytest.param(KUBE_APISERVER, marks=pytest.mark.control_plane)
         metafunc.parametrize("server", [SANDBOX, real], indirect=True, scope="session")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    # Here and not in the fixture: pytest reports skips of one place as one line, and those of a fixture once per test.
-    if item.get_closest_marker("control_plane") and (missing := missing_binaries()):
-        if os.environ.get(REQUIRE_VARIABLE) == "1":
-            pytest.fail(f"{REQUIRE_VARIABLE} is set, but {missing}", pytrace=False)
-        pytest.skip(missing)
-
-
-@functools.cache
-def missing_binaries() -> str | None:
-    """Why there can be no control plane, None where there can."""
-    try:
-        find_binaries()
-    except BinariesMissing as error:
-        return str(error)
-    return None
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import controllers.runtime.cache as cache_package
 from controllers.runtime.cache import Change, ChangeType, Happening, Informer, InformerOptions
 from controllers.runtime.client import Client, ClientOptions, Selection, Write
 from controllers.runtime.errors import TransportError
@@ -623,28 +622,3 @@ def test_opaque_versions_are_seen_exactly_or_by_the_objects_disappearance() -> N
     assert waited([before, gone], write("zz")) == (True, 3.0)
     assert waited([before, other], write("zz"), 5.0) == (False, 5.0)
     assert waited([listed(at="ab"), watched()], write("zz"), 5.0) == (False, 5.0)
-
-
-# -- the surface ------------------------------------------------------------------------------------------------------
-
-
-def test_the_public_names_of_the_package_are_these() -> None:
-    assert cache_package.__all__ == [
-        "Action",
-        "Change",
-        "ChangeHandler",
-        "ChangeType",
-        "Happening",
-        "Informer",
-        "InformerObserver",
-        "InformerOptions",
-        "ListPage",
-        "Reader",
-        "Reflector",
-        "Replacement",
-        "Statistics",
-        "Store",
-        "Wait",
-        "Watch",
-    ]
-    assert all(hasattr(cache_package, name) for name in cache_package.__all__)
