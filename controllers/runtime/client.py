@@ -432,14 +432,27 @@ class Client:
         except ObjectGone:
             return None
 
-    async def delete(self, observed: KubeObject) -> None:
-        """Deletes exactly the object that was observed, with background propagation; gone already is success."""
+    async def post(self, observed: KubeObject, subresource: str, body: Mapping[str, Any]) -> None:
+        """POSTs to a subresource that is an action, such as the binding of a pod. Raises NotFound or Conflict.
+
+        The answer does not tell what became of the object, so nothing waits until the cache has seen it.
+        """
+        self._check(observed.resource, "create", subresource)
+        path = observed.resource.path(observed.namespace, observed.name, subresource)
+        await self._send("POST", path, query=(("fieldManager", self.field_manager),), body=body)
+
+    async def delete(self, observed: KubeObject, *, grace_period: int | None = None) -> None:
+        """Deletes exactly the object that was observed, with background propagation; gone already is success.
+
+        ``grace_period`` is in seconds and replaces the object's own; 0 ends a pod at once.
+        """
         self._check(observed.resource, "delete")
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "propagationPolicy": "Background",
             "preconditions": {"uid": observed.uid},
+            **({} if grace_period is None else {"gracePeriodSeconds": grace_period}),
         }
         try:
             path = observed.resource.path(observed.namespace, observed.name)

@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         port=parsed.port,
         allow_remote=parsed.allow_remote,
         kubeconfig=parsed.kubeconfig,
+        stand_in=parsed.stand_in,
     )
     logs.configure(parsed.log_format, parsed.log_level)
     failure = ""
@@ -56,6 +57,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--allow-remote", action="store_true", help="let --host be an address that other machines can reach"
     )
+    parser.add_argument(
+        "--stand-in",
+        action="store_true",
+        help="place and run pods on simulated nodes, as a much simplified scheduler, controller manager and kubelet",
+    )
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     return parser
@@ -77,7 +83,8 @@ async def _serve(options: SandboxOptions) -> None:
         # hold up requests and find nothing.
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        logger.info("serving from memory; nothing is scheduled or run here", url=sandbox.url)
+        behind = "a stand-in places and runs pods" if options.stand_in else "nothing is scheduled or run here"
+        logger.info(f"serving from memory; {behind}", url=sandbox.url)
         logger.info("try it", command=f"kubectl --kubeconfig {sandbox.kubeconfig} get namespaces")
         await stopped.wait()
     logger.info("stopped")

@@ -96,6 +96,23 @@ def _reason(error: Any) -> str:
     return text
 
 
+class Condition:
+    """A condition on one value of any shape, such as the selector of a device class."""
+
+    def __init__(self, source: str, variable: str) -> None:
+        """``variable`` is the value's name in the condition. Raises RuleError."""
+        if cel is None:
+            raise RuleError("it cannot be evaluated: the package cel-expr-python is not installed on this machine")
+        self._variable = variable
+        environment = cel.NewEnv(variables={variable: cel.Type.DYN}, extensions=_extensions(), functions=_functions())
+        self._expression = _compile(environment, source, "BOOL")
+
+    def holds(self, value: Any) -> bool:
+        """Whether the condition is true of a value; where it fails, say for a member that is absent, it is not."""
+        answer = self._expression.eval(data={self._variable: value})
+        return bool(answer.type() != cel.Type.ERROR and answer.value() is True)
+
+
 # --- fields that a rule names
 
 _LITERAL: Final = re.compile(r"""r?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
@@ -189,17 +206,20 @@ def _type(schema: TypeSchema) -> Any:
 
 def _environment(schema: TypeSchema, optional_old_self: bool) -> Any:
     own = _type(schema)
-    extensions = [
+    variables = {"self": own, "oldSelf": cel.Type.DYN if optional_old_self else own}
+    return cel.NewEnv(variables=variables, extensions=_extensions(), functions=_functions())
+
+
+# --- functions that Kubernetes adds
+
+
+def _extensions() -> list[Any]:
+    return [
         ext_strings.ExtStrings(STRINGS_VERSION),
         ext_optional.ExtOptional(),
         ext_encoders.ExtEncoders(),
         ext_bindings.ExtBindings(),
     ]
-    variables = {"self": own, "oldSelf": cel.Type.DYN if optional_old_self else own}
-    return cel.NewEnv(variables=variables, extensions=extensions, functions=_functions())
-
-
-# --- functions that Kubernetes adds
 
 
 def _member(name: str, parameters: Sequence[Any], result: Any, body: Callable[..., Any]) -> Any:

@@ -22,6 +22,7 @@ from controllers.sandbox.access import Access, bootstrap_roles
 from controllers.sandbox.certificates import make_serving
 from controllers.sandbox.cluster import Cluster
 from controllers.sandbox.server import Server
+from controllers.sandbox.stand_in import StandIn
 from controllers.sandbox.tokens import Account, Tokens
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -40,6 +41,7 @@ class SandboxOptions:
     allow_remote: bool = False  # whether the address may be reachable from other machines
     window: int = 10_000  # changes of each resource that watches can go back
     kubeconfig: Path | None = None  # where the administrator's kubeconfig is written; None: a temporary file
+    stand_in: bool = False  # whether pods are placed and run on simulated nodes; see controllers.sandbox.stand_in
 
 
 class RunningSandbox:
@@ -53,6 +55,7 @@ class RunningSandbox:
         self.access = Access(self.cluster, Tokens())
         self._runner: web.ServerRunner | None = None
         self._collecting: asyncio.Task[None] | None = None
+        self._stand_in: StandIn | None = None
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self.kubeconfig = Path()
         self.url = ""
@@ -75,9 +78,14 @@ class RunningSandbox:
         self.url = f"https://{_host(options.host)}:{self._runner.addresses[0][1]}"
         self._collecting = asyncio.create_task(self._collect())
         self._write_admin_kubeconfig()
+        if options.stand_in:
+            self._stand_in = StandIn(self.kubeconfig, clock=self.cluster.clock)
+            self._stand_in.start()
 
     async def close(self) -> None:
         """Ends all requests and stops."""
+        if self._stand_in is not None:
+            await self._stand_in.close()
         if self._collecting is not None:
             self._collecting.cancel()
             await asyncio.gather(self._collecting, return_exceptions=True)
