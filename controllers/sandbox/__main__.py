@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         allow_remote=parsed.allow_remote,
         kubeconfig=parsed.kubeconfig,
         stand_in=parsed.stand_in,
+        audit_log=parsed.audit_log,
     )
     logs.configure(parsed.log_format, parsed.log_level)
     failure = ""
@@ -61,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
         "--stand-in",
         action="store_true",
         help="place and run pods on simulated nodes, as a much simplified scheduler, controller manager and kubelet",
+    )
+    parser.add_argument(
+        "--audit-log", metavar="FILE", type=Path, help="add a line of audit.k8s.io/v1 for each request to this file"
     )
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")

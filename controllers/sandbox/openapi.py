@@ -17,8 +17,28 @@ from controllers.sandbox.discovery import VERSION
 from controllers.sandbox.errors import no_such_page
 from controllers.sandbox.registry import Registry, ResourceInfo
 
+PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 REF = "#/components/schemas/"
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+
+def document_v2(accept: str) -> tuple[bytes, str]:
+    """The document at /openapi/v2 and its media type: one that describes nothing.
+
+    kubectl asks for it, in protobuf, when it validates what version 3 does not describe, such as a ``List``; what it
+    does not find in it, it leaves to the server.
+    """
+    title, version = b"Kubernetes", VERSION["gitVersion"].encode()
+    if "proto" not in accept:
+        document = {"swagger": "2.0", "info": {"title": title.decode(), "version": version.decode()}, "paths": {}}
+        return msgspec.json.encode(document), "application/json"
+    return _field(1, b"2.0") + _field(2, _field(1, title) + _field(2, version)), PROTOBUF_V2
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A length-delimited protobuf field of less than 128 bytes."""
+    assert len(content) < 128
+    return bytes([number << 3 | 2, len(content)]) + content
 
 
 class OpenApi:

@@ -19,6 +19,7 @@ from aiohttp import web
 from controllers.runtime.clock import Clock
 from controllers.runtime.errors import ConfigurationError
 from controllers.sandbox.access import Access, bootstrap_roles
+from controllers.sandbox.audit import AuditLog
 from controllers.sandbox.certificates import make_serving
 from controllers.sandbox.cluster import Cluster
 from controllers.sandbox.server import Server
@@ -41,6 +42,7 @@ class SandboxOptions:
     allow_remote: bool = False  # whether the address may be reachable from other machines
     window: int = 10_000  # changes of each resource that watches can go back
     kubeconfig: Path | None = None  # where the administrator's kubeconfig is written; None: a temporary file
+    audit_log: Path | None = None  # file that gets a line for each request; None: there is none
     stand_in: bool = False  # whether pods are placed and run on simulated nodes; see controllers.sandbox.stand_in
 
 
@@ -55,6 +57,7 @@ class RunningSandbox:
         self.access = Access(self.cluster, Tokens())
         self._runner: web.ServerRunner | None = None
         self._collecting: asyncio.Task[None] | None = None
+        self._audit = AuditLog(options.audit_log, self.access) if options.audit_log else None
         self._stand_in: StandIn | None = None
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self.kubeconfig = Path()
@@ -63,7 +66,9 @@ class RunningSandbox:
     async def start(self) -> None:
         """Begins to serve. Raises ConfigurationError where the port is taken."""
         self._bootstrap()
-        server = web.Server(Server(self.cluster, self.access).handle, handler_cancellation=True, access_log=None)
+        server = web.Server(
+            Server(self.cluster, self.access, self._audit).handle, handler_cancellation=True, access_log=None
+        )
         self._runner = web.ServerRunner(server, shutdown_timeout=STOP_TIMEOUT)
         await self._runner.setup()
         options = self._options
@@ -91,6 +96,8 @@ class RunningSandbox:
             await asyncio.gather(self._collecting, return_exceptions=True)
         if self._runner is not None:
             await self._runner.cleanup()
+        if self._audit is not None:
+            self._audit.close()
         if self._directory is not None:
             self._directory.cleanup()
 

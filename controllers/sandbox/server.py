@@ -17,6 +17,7 @@ from aiohttp import web
 from controllers.runtime import logs
 from controllers.sandbox import discovery, patch, reviews, subresources, tables
 from controllers.sandbox.access import Access, Attributes
+from controllers.sandbox.audit import AuditLog
 from controllers.sandbox.cluster import Cluster, ListOptions, WriteOptions, Written
 from controllers.sandbox.errors import (
     StatusError,
@@ -30,7 +31,7 @@ from controllers.sandbox.errors import (
     unsupported_media_type,
 )
 from controllers.sandbox.lifecycle import Object
-from controllers.sandbox.openapi import OpenApi
+from controllers.sandbox.openapi import OpenApi, document_v2
 from controllers.sandbox.registry import ResourceInfo
 from controllers.sandbox.requests import (
     APPLY_PATCH,
@@ -102,14 +103,21 @@ class Route:
 class Server:
     """Answers requests to a cluster."""
 
-    def __init__(self, cluster: Cluster, access: Access) -> None:
+    def __init__(self, cluster: Cluster, access: Access, audit: AuditLog | None = None) -> None:
         self._cluster = cluster
         self._access = access
+        self._audit = audit
         self._openapi = OpenApi(cluster.registry)
         self._encode = msgspec.json.Encoder().encode
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to any request."""
+        response = await self._handled(request)
+        if self._audit is not None:
+            self._audit.record(request, response, self._cluster.clock.utcnow())
+        return response
+
+    async def _handled(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             return await self._answer(request)
         except StatusError as error:
@@ -146,6 +154,9 @@ class Server:
             return web.Response(text="ok")
         if segments[:2] == ["openapi", "v3"] and len(segments) > 2:
             return web.Response(body=self._openapi.document("/".join(segments[2:])), content_type=JSON)
+        if segments == ["openapi", "v2"]:
+            body, media_type = document_v2(call.request.headers.get("Accept", ""))
+            return web.Response(body=body, headers={"Content-Type": media_type})
         version = _aggregation(call.request.headers.get("Accept"))
         if version and segments in (["api"], ["apis"]):
             content = discovery.aggregated(self._cluster.registry, version, core=segments == ["api"])
@@ -170,8 +181,6 @@ class Server:
                 return discovery.resource_list(registry, group, version)
             case ["openapi", "v3"]:
                 return self._openapi.index()
-            case ["openapi", "v2"]:
-                raise not_supported("OpenAPI v2 is not served; use /openapi/v3")
             case []:
                 return {"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]}
         raise no_such_page()

@@ -6,19 +6,24 @@ audit log; no container engine and no real node is needed. All state lives in on
 
 from hack.localcluster.binaries import Binaries, BinariesMissing, find_binaries
 from hack.localcluster.components import Component, Options
-from hack.localcluster.control_plane import ControlPlane, ControlPlaneError, KubectlError
+from hack.localcluster.control_plane import ControlPlane, ControlPlaneError
 from hack.localcluster.controllers import ControllerProcess, install
+from hack.localcluster.environment import ClusterError, Environment, KubectlError
 from hack.localcluster.nodes import delete_nodes, make_nodes, node_manifest, set_ready, wait_ready
+from hack.localcluster.sandbox import SandboxEnvironment
 
 __all__ = [
     "Binaries",
     "BinariesMissing",
+    "ClusterError",
     "Component",
     "ControlPlane",
     "ControlPlaneError",
     "ControllerProcess",
+    "Environment",
     "KubectlError",
     "Options",
+    "SandboxEnvironment",
     "delete_nodes",
     "find_binaries",
     "install",

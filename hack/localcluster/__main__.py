@@ -10,7 +10,8 @@ from pathlib import Path
 from types import FrameType
 
 from hack.localcluster.binaries import BinariesMissing
-from hack.localcluster.control_plane import ControlPlane, ControlPlaneError, KubectlError
+from hack.localcluster.control_plane import ControlPlane, ControlPlaneError
+from hack.localcluster.environment import KubectlError
 from hack.localcluster.nodes import clique, make_nodes, wait_ready
 from hack.localcluster.process import ProcessError
 

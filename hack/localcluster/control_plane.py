@@ -1,40 +1,29 @@
 """A control plane that can be started, stopped and called."""
 
-import json
-import os
 import shutil
 import signal
 import ssl
-import subprocess
 import urllib.request
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
 from hack.localcluster.binaries import find_binaries
 from hack.localcluster.certificates import CLIENTS, write_certificates
 from hack.localcluster.components import AUDIT_POLICY, Component, Options, Plan, Ports
-from hack.localcluster.kubeconfig import write_client_kubeconfig, write_token_kubeconfig
-from hack.localcluster.layout import Layout
+from hack.localcluster.environment import ClusterError, Environment
+from hack.localcluster.kubeconfig import write_client_kubeconfig
 from hack.localcluster.polling import wait_until
 from hack.localcluster.ports import free_ports
 from hack.localcluster.process import ProcessGroup
 
 HEALTH_REQUEST_TIMEOUT = 2.0  # seconds
-TOKEN_LIFETIME = "24h"
-KUBECTL_TIMEOUT = 120.0  # seconds
 LOG_LINES_IN_ERRORS = 8
 
 
-class ControlPlaneError(Exception):
+class ControlPlaneError(ClusterError):
     """A component did not become healthy; the message has its last log lines and the path of the log."""
 
 
-class KubectlError(Exception):
-    """kubectl ended with an error; the message is the command and what it printed."""
-
-
-class ControlPlane:
+class ControlPlane(Environment):
     """etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK with all files in `data_dir`.
 
     A directory that was used before keeps its objects, certificates and tokens; ports are chosen anew per instance.
@@ -43,24 +32,10 @@ class ControlPlane:
 
     def __init__(self, data_dir: Path, options: Options = Options()) -> None:  # noqa: B008 - frozen
         """Choose ports; nothing is started. Raises BinariesMissing where an executable is absent."""
+        super().__init__(data_dir)
         self.options = options
-        self.layout = Layout(data_dir.resolve())
         self._plan = Plan(self.layout, find_binaries(), Ports(*free_ports(6)), options)
-        self._processes: ProcessGroup | None = None
         self._opener = urllib.request.build_opener()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    @property
-    def data_dir(self) -> Path:
-        return self.layout.root
 
     @property
     def server(self) -> str:
@@ -75,13 +50,6 @@ class ControlPlane:
     @property
     def kubectl_path(self) -> Path:
         return self._plan.binaries.kubectl
-
-    @property
-    def processes(self) -> ProcessGroup:
-        """The processes; others may be started in the group to share its end. Raises ControlPlaneError when stopped."""
-        if self._processes is None:
-            raise ControlPlaneError(f"the control plane in {self.data_dir} is not running: call start() first")
-        return self._processes
 
     def start(self) -> None:
         """Start everything and return when it is healthy and pods can be created in the namespace `default`.
@@ -98,7 +66,7 @@ class ControlPlane:
                 for component in group:
                     self._spawn(component)
                 self._wait_healthy(group)
-            self._wait_service_account("default")
+            self.wait_service_account("default")
         except BaseException:
             self.stop()
             raise
@@ -147,63 +115,6 @@ class ControlPlane:
         """The components that this control plane consists of."""
         return self._plan.components
 
-    def log(self, name: str) -> Path:
-        """The log file of a component."""
-        return self.layout.log(name)
-
-    def kubeconfig_for(self, namespace: str, service_account: str) -> Path:
-        """Ask for a token of a service account, valid for 24 h, and return the path of a kubeconfig with it."""
-        token = self.kubectl(
-            "create", "token", service_account, f"--namespace={namespace}", f"--duration={TOKEN_LIFETIME}"
-        )
-        return write_token_kubeconfig(self.layout, namespace, service_account, self.server, token.strip())
-
-    def kubectl(
-        self,
-        *arguments: str,
-        input: str | None = None,  # noqa: A002 - as in subprocess.run
-        kubeconfig: Path | None = None,
-        timeout: float = KUBECTL_TIMEOUT,
-    ) -> str:
-        """Run kubectl, as admin unless another kubeconfig is given, and return what it printed.
-
-        Raises KubectlError where it fails, subprocess.TimeoutExpired after `timeout` seconds.
-        """
-        # Discovery is cached per data directory: another cluster on the same port must not be mistaken for this one.
-        environment = os.environ | {"KUBECACHEDIR": str(self.layout.kubectl_cache), "KUBERC": "off"}
-        command = [str(self.kubectl_path), f"--kubeconfig={kubeconfig or self.admin_kubeconfig}", *arguments]
-        done = subprocess.run(
-            command, input=input, env=environment, capture_output=True, text=True, timeout=timeout, check=False
-        )
-        if done.returncode != 0:
-            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
-        return done.stdout
-
-    def kubectl_json(self, *arguments: str, kubeconfig: Path | None = None) -> dict[str, Any]:
-        """Run kubectl with `--output=json` and return the parsed object or list. Raises KubectlError."""
-        parsed: dict[str, Any] = json.loads(self.kubectl(*arguments, "--output=json", kubeconfig=kubeconfig))
-        return parsed
-
-    def create_namespace(self, name: str) -> None:
-        """Create a namespace and return when pods can be created in it."""
-        self.kubectl("create", "namespace", name)
-        self._wait_service_account(name)
-
-    def delete_namespace(self, name: str) -> None:
-        """Delete a namespace and wait for the end of its pods; the namespace itself goes some 5 s later."""
-        # The namespace first, as nothing can be created in it from then on. Its pods are deleted here because the
-        # namespace controller, having seen one, would look again only after half of the pod's grace period.
-        self.kubectl("delete", "namespace", name, "--wait=false")
-        self.kubectl("delete", "pods", "--all", f"--namespace={name}")
-
-    def audit_events(self) -> list[dict[str, Any]]:
-        """All events of the audit log (audit.k8s.io/v1, level Metadata), oldest first.
-
-        An event is written just after its response is sent, so the last ones may appear a moment later.
-        """
-        lines = self.layout.audit_log.read_text().splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
-
     def remove_state(self) -> None:
         """Delete the objects of a stopped control plane (etcd's files, some 130 MB) and keep logs and audit log."""
         shutil.rmtree(self.layout.etcd, ignore_errors=True)
@@ -235,12 +146,6 @@ class ControlPlane:
         except TimeoutError:
             reason = f"was not healthy within {self.options.start_timeout:g} s"
             raise ControlPlaneError(self._failure(waiting[0], reason)) from None
-
-    def _wait_service_account(self, namespace: str) -> None:
-        """Wait for what the controller manager adds to a namespace; before it, pods there are refused."""
-        query = ("get", "serviceaccount", "default", f"--namespace={namespace}", "--ignore-not-found", "--output=name")
-        what = f"the creation of the service account default in the namespace {namespace}"
-        wait_until(lambda: bool(self.kubectl(*query).strip()), self.options.start_timeout, what)
 
     def _failure(self, component: Component, reason: str) -> str:
         log = self.layout.log(component)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hack.localcluster.control_plane import ControlPlane
+from hack.localcluster.environment import Environment
 from hack.localcluster.polling import wait_until
 from hack.localcluster.ports import free_ports
 
@@ -18,21 +18,21 @@ READY_TIMEOUT = 30.0  # seconds
 STOP_GRACE = 10.0  # seconds until SIGKILL
 
 
-def install(control_plane: ControlPlane) -> None:
+def install(environment: Environment) -> None:
     """Apply CRDs, DeviceClasses, ServiceAccounts and RBAC as a user would, without the Deployments.
 
     There is no image and no node to run it on here; the controllers run as processes instead.
     """
-    control_plane.kubectl("apply", "--server-side", "-k", str(REPOSITORY / "config/default"))
-    control_plane.kubectl("delete", "deployments", "--all", "-n", NAMESPACE)
-    control_plane.kubectl("wait", "--for=condition=Established", "customresourcedefinitions", "--all")
+    environment.kubectl("apply", "--server-side", "-k", str(REPOSITORY / "config/default"))
+    environment.kubectl("delete", "deployments", "--all", "-n", NAMESPACE)
+    environment.kubectl("wait", "--for=condition=Established", "customresourcedefinitions", "--all")
 
 
 @dataclass
 class ControllerProcess:
     """One controller binary as a process of the control plane's group, under its ServiceAccount."""
 
-    control_plane: ControlPlane
+    environment: Environment
     package: str = "compute_domain"
     account: str = "gpu-mirage-compute-domain"
     arguments: Sequence[str] = ()
@@ -41,7 +41,7 @@ class ControllerProcess:
 
     @property
     def log(self) -> Path:
-        return self.control_plane.log(self.name)
+        return self.environment.log(self.name)
 
     @property
     def health(self) -> str:
@@ -54,7 +54,7 @@ class ControllerProcess:
         return f"http://127.0.0.1:{self.ports[1]}/metrics"
 
     def command(self) -> list[str]:
-        kubeconfig = self.control_plane.kubeconfig_for(NAMESPACE, self.account)
+        kubeconfig = self.environment.kubeconfig_for(NAMESPACE, self.account)
         return [
             sys.executable,
             "-m",
@@ -67,15 +67,15 @@ class ControllerProcess:
 
     def start(self, *, wait: bool = True) -> int:
         """Start it; return its pid once it is ready. Raises TimeoutError where it does not get ready."""
-        environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-        pid = self.control_plane.processes.start(self.name, self.command(), self.log, environment)
+        variables = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+        pid = self.environment.processes.start(self.name, self.command(), self.log, variables)
         if wait:
             wait_until(self.ready, READY_TIMEOUT, f"readiness of {self.name} (log: {self.log})", interval=0.05)
         return pid
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL after a grace period."""
-        self.control_plane.processes.stop([self.name], STOP_GRACE)
+        self.environment.processes.stop([self.name], STOP_GRACE)
 
     def ready(self) -> bool:
         """Whether /readyz answers 200 now."""

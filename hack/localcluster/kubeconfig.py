@@ -1,7 +1,9 @@
 """Kubeconfig files, with every credential embedded so that a file can be moved."""
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -16,27 +18,29 @@ def write_client_kubeconfig(layout: Layout, name: str, server: str) -> Path:
         "client-certificate-data": _embedded(layout.certificate(name)),
         "client-key-data": _embedded(layout.key(name)),
     }
-    return _write(layout, layout.kubeconfig(name), server, name, user)
-
-
-def write_token_kubeconfig(layout: Layout, namespace: str, service_account: str, server: str, token: str) -> Path:
-    """Write the kubeconfig of a service account and return its path."""
-    name = f"{namespace}.{service_account}"
-    return _write(layout, layout.kubeconfig(name), server, name, {"token": token}, namespace)
-
-
-def _write(
-    layout: Layout, path: Path, server: str, user: str, credentials: dict[str, str], namespace: str = "default"
-) -> Path:
-    context = {"cluster": CLUSTER, "user": user, "namespace": namespace}
     cluster = {"server": server, "certificate-authority-data": _embedded(layout.ca)}
+    return _write(layout.kubeconfig(name), {"name": CLUSTER, "cluster": cluster}, name, user, "default")
+
+
+def write_token_kubeconfig(
+    layout: Layout, given: Mapping[str, Any], namespace: str, service_account: str, token: str
+) -> Path:
+    """Write the kubeconfig of a service account for the cluster of another kubeconfig, and return its path."""
+    name = f"{namespace}.{service_account}"
+    (cluster,) = given["clusters"]
+    return _write(layout.kubeconfig(name), cluster, name, {"token": token}, namespace)
+
+
+def _write(path: Path, cluster: Mapping[str, Any], user: str, credentials: dict[str, str], namespace: str) -> Path:
+    name = cluster["name"]
+    context = {"cluster": name, "user": user, "namespace": namespace}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": CLUSTER, "cluster": cluster}],
+        "clusters": [cluster],
         "users": [{"name": user, "user": credentials}],
-        "contexts": [{"name": CLUSTER, "context": context}],
-        "current-context": CLUSTER,
+        "contexts": [{"name": name, "context": context}],
+        "current-context": name,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     # Renamed into place: a client that reads the file while a token is renewed must not see half of it.

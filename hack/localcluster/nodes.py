@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hack.localcluster.control_plane import ControlPlane
+from hack.localcluster.environment import Environment
 from hack.localcluster.polling import wait_until
 
 POOL_LABEL = "run.ai/simulated-gpu-node-pool"
@@ -52,9 +52,7 @@ def rack_manifests(racks: Mapping[str, int], prefix: str, pool: str = DEFAULT_PO
     ]
 
 
-def make_nodes(
-    control_plane: ControlPlane, racks: Mapping[str, int], prefix: str, pool: str = DEFAULT_POOL
-) -> list[str]:
+def make_nodes(environment: Environment, racks: Mapping[str, int], prefix: str, pool: str = DEFAULT_POOL) -> list[str]:
     """Create the nodes of `racks` (clique to number of nodes) and return their names, rack by rack; see `wait_ready`.
 
     A node that exists keeps its status and gets the labels that it should have.
@@ -63,18 +61,18 @@ def make_nodes(
         return []
     manifests = rack_manifests(racks, prefix, pool)
     listing = {"apiVersion": "v1", "kind": "List", "items": manifests}
-    control_plane.kubectl(
+    environment.kubectl(
         "apply", "--server-side", "--field-manager=local-cluster", "--filename=-", input=json.dumps(listing)
     )
     return [manifest["metadata"]["name"] for manifest in manifests]
 
 
-def wait_ready(control_plane: ControlPlane, names: Sequence[str], timeout: float = READY_TIMEOUT) -> None:
+def wait_ready(environment: Environment, names: Sequence[str], timeout: float = READY_TIMEOUT) -> None:
     """Wait until pods can be scheduled on all the nodes. Raises TimeoutError after `timeout` seconds."""
     wanted = set(names)
 
     def all_ready() -> bool:
-        nodes = control_plane.kubectl_json("get", "nodes")["items"]
+        nodes = environment.kubectl_json("get", "nodes")["items"]
         return wanted <= {node["metadata"]["name"] for node in nodes if is_schedulable(node)}
 
     wait_until(all_ready, timeout, f"readiness of the nodes {', '.join(names)}", interval=0.1)
@@ -87,23 +85,23 @@ def is_schedulable(node: Manifest) -> bool:
     return ready and not node["spec"].get("taints")
 
 
-def set_ready(control_plane: ControlPlane, name: str, *, ready: bool) -> None:
+def set_ready(environment: Environment, name: str, *, ready: bool) -> None:
     """Make a node not Ready, as if its kubelet said so, or hand it back to KWOK, which makes it Ready again.
 
     Pods on a node that is not Ready get no further than they are.
     """
     if ready:
-        control_plane.kubectl("annotate", "node", name, "--overwrite", f"{KWOK_ANNOTATION}=fake")
+        environment.kubectl("annotate", "node", name, "--overwrite", f"{KWOK_ANNOTATION}=fake")
         return
     # KWOK would set the condition back at once. Without the annotation it only goes on renewing the node's lease, which
     # keeps the controller manager from replacing the condition by Unknown.
-    control_plane.kubectl("annotate", "node", name, f"{KWOK_ANNOTATION}-")
+    environment.kubectl("annotate", "node", name, f"{KWOK_ANNOTATION}-")
     condition = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "set by the local cluster"}
     patch = json.dumps({"status": {"conditions": [condition]}})
-    control_plane.kubectl("patch", "node", name, "--subresource=status", "--type=strategic", f"--patch={patch}")
+    environment.kubectl("patch", "node", name, "--subresource=status", "--type=strategic", f"--patch={patch}")
 
 
-def delete_nodes(control_plane: ControlPlane, names: Sequence[str]) -> None:
+def delete_nodes(environment: Environment, names: Sequence[str]) -> None:
     """Delete nodes; those that are gone already do not matter."""
     if names:
-        control_plane.kubectl("delete", "node", "--ignore-not-found", *names)
+        environment.kubectl("delete", "node", "--ignore-not-found", *names)

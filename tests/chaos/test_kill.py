@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from hack.localcluster import Binaries, ControllerProcess, ControlPlane, install, make_nodes, wait_ready
+from hack.localcluster import Binaries, ControllerProcess, ControlPlane, Environment, install, make_nodes, wait_ready
 from hack.localcluster.polling import wait_until
 from tests.integration.scenario import DOMAIN_KEY, EAST, WEST, Cluster, Manifest, domain, worker
 
@@ -62,7 +62,7 @@ class Round:
         """Deletes domains together with their workers."""
         pods = [f"pod/{name}-{place}" for name in names for place in (0, 1)]
         domains = [f"computedomain/{name}" for name in names]
-        self.cluster.control_plane.kubectl("delete", "-n", NAMESPACE, "--wait=false", *domains, *pods)
+        self.cluster.environment.kubectl("delete", "-n", NAMESPACE, "--wait=false", *domains, *pods)
 
     def demand(self, uids: dict[str, str], deleted: list[str]) -> None:
         """Waits until every domain is as it should be, and demands that nothing of the deleted ones is left."""
@@ -88,13 +88,13 @@ def labelled(cluster: Cluster, uid: str) -> set[str]:
 def kill_and_restart(controller: ControllerProcess, chance: random.Random) -> None:
     """Lets the controller live for a random time, kills it and starts it again at once."""
     time.sleep(chance.uniform(0.0, LONGEST_LIFE))
-    controller.control_plane.processes.signal(controller.name, signal.SIGKILL)
+    controller.environment.processes.signal(controller.name, signal.SIGKILL)
     wait_until(lambda: not running(controller), 5.0, "the end of the killed controller", interval=0.01)
     controller.start(wait=False)
 
 
 def running(controller: ControllerProcess) -> bool:
-    return controller.name in controller.control_plane.processes.running()
+    return controller.name in controller.environment.processes.running()
 
 
 def play(cluster: Cluster, controller: ControllerProcess, number: int, nodes: list[str], chance: random.Random) -> None:
@@ -115,11 +115,11 @@ def play(cluster: Cluster, controller: ControllerProcess, number: int, nodes: li
         played.demand_gone(name, uids[name])
 
 
-def creations(control_plane: ControlPlane, resource: str) -> Counter[str]:
+def creations(environment: Environment, resource: str) -> Counter[str]:
     """How often each object of ours was made, by the audit log; an apply that makes its object answers 201."""
     return Counter(
         event["objectRef"]["name"]
-        for event in control_plane.audit_events()
+        for event in environment.audit_events()
         if event["user"]["username"] == USER
         and event.get("objectRef", {}).get("resource") == resource
         and event.get("responseStatus", {}).get("code") == 201
@@ -134,7 +134,7 @@ def test_domains_converge_and_every_child_is_made_once_however_often_the_control
     with capsys.disabled():
         print(f"\n{rounds} rounds; to repeat them: {SEED_VARIABLE}={seed} {ROUNDS_VARIABLE}={rounds}")
     chance = random.Random(seed)
-    control_plane = cluster.control_plane
+    control_plane = cluster.environment
     nodes = make_nodes(control_plane, {EAST: DOMAINS, WEST: DOMAINS}, "node")
     # Each pair has one node of each clique, so every domain has two cliques.
     nodes = [node for pair in zip(nodes[:DOMAINS], nodes[DOMAINS:], strict=True) for node in pair]

@@ -114,6 +114,16 @@ def test_unknown_field_is_refused_by_name(kubectl: Kubectl) -> None:
     assert 'unknown field "dta"' in kubectl("apply", "-f", "-", stdin=manifest, fails=True)
 
 
+def test_a_list_is_applied_and_its_items_are_validated(kubectl: Kubectl) -> None:
+    good, bad = (
+        f"{{apiVersion: v1, kind: ConfigMap, metadata: {{name: c}}, {field}: {{}}}}" for field in ("data", "dta")
+    )
+    manifest = "{{apiVersion: v1, kind: List, items: [{}]}}"
+    apply = ("apply", "--server-side", "-f", "-")
+    assert kubectl(*apply, stdin=manifest.format(good)) == "configmap/c serverside-applied\n"
+    assert 'unknown field "dta"' in kubectl(*apply, stdin=manifest.format(bad), fails=True)
+
+
 def test_rights_are_asked_and_tokens_are_given(kubectl: Kubectl, namespace: str) -> None:
     assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
     kubectl("create", "serviceaccount", "reader")

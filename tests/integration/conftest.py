@@ -1,6 +1,6 @@
-"""Fixtures for tests on a real control plane.
+"""Fixtures for tests in an environment: on the sandbox and on a real control plane.
 
-Without its binaries the tests that need one are skipped with the command that builds them; where
+Without the binaries of the latter the tests that need it are skipped with the command that builds them; where
 `GPU_MIRAGE_REQUIRE_CONTROL_PLANE=1` is set they fail instead.
 """
 
@@ -17,12 +17,17 @@ from hack.localcluster import (
     BinariesMissing,
     ControllerProcess,
     ControlPlane,
+    Environment,
+    SandboxEnvironment,
     delete_nodes,
     find_binaries,
     install,
     make_nodes,
     wait_ready,
 )
+
+SANDBOX, CONTROL_PLANE = "sandbox", "control-plane"
+"""The environments that scenarios run in; the first needs nothing but Python."""
 
 REQUIRE_VARIABLE = "GPU_MIRAGE_REQUIRE_CONTROL_PLANE"
 NAMESPACE_DELETION_TIMEOUT = "60s"
@@ -37,8 +42,13 @@ class PoolNodes(Protocol):
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if isinstance(item, pytest.Function) and "binaries" in item.fixturenames:
+        if isinstance(item, pytest.Function) and needs_control_plane(item):
             item.add_marker("control_plane")
+
+
+def needs_control_plane(item: pytest.Function) -> bool:
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return "binaries" in item.fixturenames or parameters.get("environment") == CONTROL_PLANE
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -66,24 +76,29 @@ def binaries() -> Binaries:
     return find_binaries()
 
 
-@pytest.fixture(scope="session")
-def control_plane(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """One control plane for all tests of a run; what a test makes in it goes into its own namespace and nodes."""
-    plane = ControlPlane(tmp_path_factory.mktemp("control-plane"))
+@pytest.fixture(scope="session", params=[SANDBOX, CONTROL_PLANE])
+def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """One of each sort for all tests of a run; what a test makes in it goes into its own namespace and nodes."""
+    directory = tmp_path_factory.mktemp(request.param)
+    if request.param == SANDBOX:
+        with SandboxEnvironment(directory) as sandbox:
+            yield sandbox
+        return
+    plane = ControlPlane(directory)
     with plane:
         yield plane
     plane.remove_state()
 
 
 @pytest.fixture(scope="session")
-def installed(control_plane: ControlPlane) -> ControlPlane:
-    """The control plane with CRDs, DeviceClasses and RBAC from config/default."""
-    install(control_plane)
-    return control_plane
+def installed(environment: Environment) -> Environment:
+    """The cluster with CRDs, DeviceClasses and RBAC from config/default."""
+    install(environment)
+    return environment
 
 
 @pytest.fixture(scope="session")
-def controller(installed: ControlPlane) -> Iterator[ControllerProcess]:
+def controller(installed: Environment) -> Iterator[ControllerProcess]:
     """The compute-domain binary under its own ServiceAccount, running through all tests that need no other one."""
     process = ControllerProcess(installed)
     process.start()
@@ -92,41 +107,41 @@ def controller(installed: ControlPlane) -> Iterator[ControllerProcess]:
 
 
 @pytest.fixture
-def pool_nodes(control_plane: ControlPlane) -> Iterator[PoolNodes]:
+def pool_nodes(environment: Environment) -> Iterator[PoolNodes]:
     """A factory of pool nodes, all of which are deleted after the test."""
     made: list[str] = []
 
     def make(racks: Mapping[str, int], pool: str = "default") -> list[str]:
-        names = make_nodes(control_plane, racks, prefix=f"node-{unique()}", pool=pool)
+        names = make_nodes(environment, racks, prefix=f"node-{unique()}", pool=pool)
         made.extend(names)
-        wait_ready(control_plane, names)
+        wait_ready(environment, names)
         return names
 
     yield make
-    delete_nodes(control_plane, made)
+    delete_nodes(environment, made)
 
 
 @pytest.fixture(scope="session")
-def used_namespaces(control_plane: ControlPlane) -> Iterator[list[str]]:
+def used_namespaces(environment: Environment) -> Iterator[list[str]]:
     """Names of namespaces that were deleted after their tests; one that does not go, say for a finalizer, is an error.
 
-    That is looked at once, after the last test, because each deletion takes more than 5 seconds.
+    That is looked at once, after the last test, because on a control plane each deletion takes more than 5 seconds.
     """
     names: list[str] = []
     yield names
     if names:
         timeout = f"--timeout={NAMESPACE_DELETION_TIMEOUT}"
-        control_plane.kubectl("wait", "--for=delete", timeout, *(f"namespace/{name}" for name in names))
+        environment.kubectl("wait", "--for=delete", timeout, *(f"namespace/{name}" for name in names))
 
 
 @pytest.fixture
-def namespace(control_plane: ControlPlane, used_namespaces: list[str], pool_nodes: PoolNodes) -> Iterator[str]:
+def namespace(environment: Environment, used_namespaces: list[str], pool_nodes: PoolNodes) -> Iterator[str]:
     """A namespace of the test's own, deleted after it."""
     # pool_nodes is asked for so that the nodes outlive the pods: a pod on a deleted node takes a minute to go.
     name = f"test-{unique()}"
-    control_plane.create_namespace(name)
+    environment.create_namespace(name)
     yield name
-    control_plane.delete_namespace(name)
+    environment.delete_namespace(name)
     used_namespaces.append(name)
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from hack.localcluster import ControlPlane
+from hack.localcluster import Environment
 
 EAST = "11111111-2222-3333-4444-555555555555.1"
 WEST = "11111111-2222-3333-4444-555555555555.2"
@@ -75,35 +75,35 @@ def channel_configuration(parameters: Manifest) -> Manifest:
 class Cluster:
     """A control plane as one test sees it: its own namespace by default."""
 
-    def __init__(self, control_plane: ControlPlane, namespace: str) -> None:
-        self.control_plane = control_plane
+    def __init__(self, environment: Environment, namespace: str) -> None:
+        self.environment = environment
         self.namespace = namespace
 
     def apply(self, *objects: Manifest) -> None:
         """Creates or changes objects as the admin."""
         listing = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        self.control_plane.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(listing))
+        self.environment.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(listing))
 
     def get(self, kind: str, name: str, namespace: str | None = None) -> Manifest | None:
         """One object, or None. Cluster-scoped kinds ignore the namespace."""
-        found = self.control_plane.kubectl(
+        found = self.environment.kubectl(
             "get", kind, name, "-n", namespace or self.namespace, "--ignore-not-found", "--output=json"
         )
         return json.loads(found) if found else None
 
     def list(self, kind: str, namespace: str | None = None, selector: str = "") -> list[Manifest]:
         arguments = ["get", kind, "-n", namespace or self.namespace, *([f"--selector={selector}"] if selector else [])]
-        items: list[Manifest] = self.control_plane.kubectl_json(*arguments)["items"]
+        items: list[Manifest] = self.environment.kubectl_json(*arguments)["items"]
         return items
 
     def delete(self, kind: str, name: str, namespace: str | None = None) -> None:
         """Deletes without waiting."""
-        self.control_plane.kubectl("delete", kind, name, "-n", namespace or self.namespace, "--wait=false")
+        self.environment.kubectl("delete", kind, name, "-n", namespace or self.namespace, "--wait=false")
 
     def patch(self, kind: str, name: str, patch: Manifest, *, subresource: str = "") -> None:
         """Merge patch."""
         extra = [f"--subresource={subresource}"] if subresource else []
-        self.control_plane.kubectl(
+        self.environment.kubectl(
             "patch", kind, name, "-n", self.namespace, "--type=merge", f"--patch={json.dumps(patch)}", *extra
         )
 
@@ -169,7 +169,7 @@ class Cluster:
         domain = self.get("computedomains", name)
         kinds = "resourceclaimtemplates,computedomaincliques,nodes"
         selector = f"--selector={DOMAIN_KEY}={uid}"
-        marked = self.control_plane.kubectl_json("get", kinds, "--all-namespaces", selector)["items"]
+        marked = self.environment.kubectl_json("get", kinds, "--all-namespaces", selector)["items"]
         own = [domain] if domain is not None and domain["metadata"]["uid"] == uid else []
         return {f"{found['kind']} {found['metadata']['name']}" for found in (*own, *marked)}
 

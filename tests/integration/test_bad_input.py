@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hack.localcluster import ControllerProcess, ControlPlane, KubectlError, node_manifest
+from hack.localcluster import ControllerProcess, Environment, KubectlError, node_manifest
 from hack.localcluster.polling import wait_until
 from tests.integration.conftest import PoolNodes, unique
 from tests.integration.scenario import (
@@ -30,32 +30,32 @@ LONGEST_NAME = 253
 
 @pytest.fixture
 def cluster(controller: ControllerProcess, namespace: str) -> Cluster:
-    return Cluster(controller.control_plane, namespace)
+    return Cluster(controller.environment, namespace)
 
 
 @pytest.fixture
-def other_namespace(control_plane: ControlPlane, used_namespaces: list[str]) -> Iterator[str]:
+def other_namespace(environment: Environment, used_namespaces: list[str]) -> Iterator[str]:
     name = f"test-{unique()}"
-    control_plane.create_namespace(name)
+    environment.create_namespace(name)
     yield name
-    control_plane.delete_namespace(name)
+    environment.delete_namespace(name)
     used_namespaces.append(name)
 
 
 @pytest.fixture
-def plain_node(control_plane: ControlPlane) -> Iterator[str]:
+def plain_node(environment: Environment) -> Iterator[str]:
     """A node that KWOK plays and that is in no pool."""
     manifest = node_manifest(f"plain-{unique()}", clique=EAST)
     del manifest["metadata"]["labels"]["run.ai/simulated-gpu-node-pool"]
-    control_plane.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(manifest))
+    environment.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(manifest))
     yield manifest["metadata"]["name"]
-    control_plane.kubectl("delete", "node", manifest["metadata"]["name"])
+    environment.kubectl("delete", "node", manifest["metadata"]["name"])
 
 
 @contextmanager
 def crd_without_schema(cluster: Cluster) -> Iterator[None]:
     """Inside, the CRD lets in whatever is an object, as an old or edited one might."""
-    schema = cluster.control_plane.kubectl_json("get", "crd", CRD)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema = cluster.environment.kubectl_json("get", "crd", CRD)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     invalid = domain(cluster.namespace, "probe", mode="Some", nodes=-1)
     set_schema(cluster, ANYTHING)
     try:
@@ -68,13 +68,13 @@ def crd_without_schema(cluster: Cluster) -> Iterator[None]:
 
 def set_schema(cluster: Cluster, schema: Manifest) -> None:
     patch = json.dumps([{"op": "replace", "path": SCHEMA_PATH, "value": schema}])
-    cluster.control_plane.kubectl("patch", "crd", CRD, "--type=json", f"--patch={patch}")
+    cluster.environment.kubectl("patch", "crd", CRD, "--type=json", f"--patch={patch}")
 
 
 def accepts(cluster: Cluster, manifest: Manifest) -> bool:
     """Whether the server would take an object. After a change of its CRD it may not know the kind for a moment."""
     try:
-        cluster.control_plane.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(manifest))
+        cluster.environment.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(manifest))
     except KubectlError:
         return False
     return True
@@ -258,7 +258,7 @@ def test_a_claim_of_another_namespace_gets_a_warning_and_takes_part_in_nothing(
     claimed, good = pool_nodes({EAST: 2})
     cluster.apply(domain(cluster.namespace, nodes=1))
     uid = cluster.uid("computedomains", "pair")
-    other = Cluster(cluster.control_plane, other_namespace)
+    other = Cluster(cluster.environment, other_namespace)
 
     other.allocate(channel_claim(other_namespace, "stranger", channel_parameters(uid)), claimed)
     assert other.wait_event("DomainInOtherNamespace", "stranger")["type"] == "Warning"
@@ -309,7 +309,7 @@ def test_a_claim_allocated_by_hand_outside_any_pool_gets_a_warning_and_the_node_
     cluster.allocate(channel_claim(cluster.namespace, "good", channel_parameters(uid)), good)
     status = cluster.wait_status("Ready", members=1)
     assert [entry["name"] for entry in status["nodes"]] == [good]
-    node = cluster.control_plane.kubectl_json("get", "node", plain_node, "--show-managed-fields")
+    node = cluster.environment.kubectl_json("get", "node", plain_node, "--show-managed-fields")
     writers = {entry["manager"] for entry in node["metadata"]["managedFields"]}
     assert [writer for writer in writers if writer.startswith("gpu-mirage/")] == []
     slices = cluster.list("resourceslices")

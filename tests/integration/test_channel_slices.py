@@ -22,7 +22,7 @@ class Slices:
     """The slices of our driver, and nodes that are made one by one."""
 
     def __init__(self, controller: ControllerProcess) -> None:
-        self.cluster = Cluster(controller.control_plane, "default")
+        self.cluster = Cluster(controller.environment, "default")
         self.made: list[str] = []
 
     def make_node(self, node: Manifest) -> str:
@@ -59,14 +59,14 @@ class Slices:
     def json_patch(self, node: str, *operations: dict[str, Any]) -> None:
         """Changes a slice as a person would."""
         patch = f"--patch={json.dumps(operations)}"
-        self.cluster.control_plane.kubectl("patch", "resourceslices", f"{node}-{DRIVER}", "--type=json", patch)
+        self.cluster.environment.kubectl("patch", "resourceslices", f"{node}-{DRIVER}", "--type=json", patch)
 
 
 @pytest.fixture
 def slices(controller: ControllerProcess) -> Iterator[Slices]:
     slices = Slices(controller)
     yield slices
-    delete_nodes(controller.control_plane, slices.made)
+    delete_nodes(controller.environment, slices.made)
 
 
 def node_name() -> str:
@@ -173,7 +173,7 @@ def test_a_node_made_again_under_its_name_owns_the_slice(slices: Slices) -> None
     name = node_name()
     slices.make_node(node_manifest(name))
     slices.wait(name)
-    slices.cluster.control_plane.kubectl("delete", "node", name)
+    slices.cluster.environment.kubectl("delete", "node", name)
 
     slices.make_node(node_manifest(name))
 
@@ -209,7 +209,7 @@ def test_somebody_elses_slice_of_a_node_that_leaves_is_not_withdrawn(slices: Sli
     slices.cluster.wait_event("ForeignResourceSlice", node, "default")
     slices.wait(witness)
 
-    slices.cluster.control_plane.kubectl("delete", "node", node, witness)
+    slices.cluster.environment.kubectl("delete", "node", node, witness)
     slices.wait_gone(witness)
 
     assert slices.get(node) == foreign

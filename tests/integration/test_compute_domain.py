@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pytest
 import yaml
 
-from hack.localcluster import ControllerProcess, ControlPlane, delete_nodes, node_manifest, set_ready
+from hack.localcluster import ControllerProcess, Environment, delete_nodes, node_manifest, set_ready
 from hack.localcluster.controllers import REPOSITORY
 from hack.localcluster.nodes import CLIQUE_LABEL, POOL_LABEL
 from tests.integration.conftest import PoolNodes, unique
@@ -42,16 +42,16 @@ SLOW = 60.0  # seconds; for what the control plane itself takes its time with
 
 @pytest.fixture
 def cluster(controller: ControllerProcess, namespace: str) -> Cluster:
-    return Cluster(controller.control_plane, namespace)
+    return Cluster(controller.environment, namespace)
 
 
 @pytest.fixture
-def other_namespace(control_plane: ControlPlane, used_namespaces: list[str]) -> Iterator[str]:
+def other_namespace(environment: Environment, used_namespaces: list[str]) -> Iterator[str]:
     """A second namespace, deleted after the test."""
     name = f"other-{unique()}"
-    control_plane.create_namespace(name)
+    environment.create_namespace(name)
     yield name
-    control_plane.delete_namespace(name)
+    environment.delete_namespace(name)
     used_namespaces.append(name)
 
 
@@ -132,7 +132,7 @@ def apply_as(cluster: Cluster, manager: str, *objects: Manifest) -> None:
     """Writes objects under a field manager of choice."""
     listing = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
     arguments = ("apply", "--server-side", f"--field-manager={manager}", "-f", "-")
-    cluster.control_plane.kubectl(*arguments, input=json.dumps(listing))
+    cluster.environment.kubectl(*arguments, input=json.dumps(listing))
 
 
 def wait_template_of(cluster: Cluster, name: str, uid: str, *, not_uid: str = "") -> Manifest:
@@ -188,11 +188,11 @@ def snapshot(cluster: Cluster, *references: tuple[str, str, str]) -> list[Manife
     return objects
 
 
-def own_writes(control_plane: ControlPlane, *, to: str) -> list[tuple[str, str]]:
+def own_writes(environment: Environment, *, to: str) -> list[tuple[str, str]]:
     """Verb and target of each successful write by the controller to an object whose name ends so; Events are none."""
     return [
         (event["verb"], "/".join(filter(None, (reference["resource"], reference.get("subresource")))))
-        for event in control_plane.audit_events()
+        for event in environment.audit_events()
         if is_own_write(event) and (reference := event["objectRef"]).get("name", "").endswith(to)
     ]
 
@@ -289,7 +289,7 @@ def test_tables_show_what_a_person_wants_to_know(cluster: Cluster, pool_nodes: P
 
 def table(cluster: Cluster, kind: str, namespace: str) -> list[list[str]]:
     """What kubectl prints: the header, and the rows without their age."""
-    lines = cluster.control_plane.kubectl("get", kind, "-n", namespace).splitlines()
+    lines = cluster.environment.kubectl("get", kind, "-n", namespace).splitlines()
     header, *rows = [re.split(r" {2,}", line.strip()) for line in lines]
     return [header, *(row[:-1] for row in rows)]
 
@@ -326,11 +326,11 @@ def test_a_domain_goes_ready_with_no_write_too_many(cluster: Cluster, pool_nodes
     cluster.apply(worker(cluster.namespace, "worker", template=f"{name}-channel", node=nodes[0]))
     cluster.wait_status("Ready", name, members=1)
 
-    control_plane, uid = cluster.control_plane, cluster.uid("computedomains", name)
-    assert own_writes(control_plane, to=f"{name}-channel") == [("create", "resourceclaimtemplates")]
-    assert own_writes(control_plane, to=nodes[0]) == [("patch", "nodes")]
-    assert own_writes(control_plane, to=f"{uid}.{EAST}") == [("patch", "computedomaincliques")]
-    assert sorted(own_writes(control_plane, to=name)) == [
+    environment, uid = cluster.environment, cluster.uid("computedomains", name)
+    assert own_writes(environment, to=f"{name}-channel") == [("create", "resourceclaimtemplates")]
+    assert own_writes(environment, to=nodes[0]) == [("patch", "nodes")]
+    assert own_writes(environment, to=f"{uid}.{EAST}") == [("patch", "computedomaincliques")]
+    assert sorted(own_writes(environment, to=name)) == [
         ("patch", "computedomains"),
         ("patch", "computedomains/status"),
         ("patch", "computedomains/status"),
@@ -414,14 +414,14 @@ def test_a_node_that_is_not_ready_makes_its_domain_not_ready_until_it_is_back(
     uid = cluster.bring_up(nodes)
     before = cluster.status()
 
-    set_ready(cluster.control_plane, failing, ready=False)
+    set_ready(cluster.environment, failing, ready=False)
     status = cluster.wait_status("NotReady", members=2)
 
     assert {node["name"]: node["status"] for node in status["nodes"]} == {failing: "NotReady", healthy: "Ready"}
     daemons = cluster.clique_daemons(uid)[f"{uid}.{EAST}"]
     assert {daemon["nodeName"]: daemon["status"] for daemon in daemons} == {failing: "NotReady", healthy: "Ready"}
 
-    set_ready(cluster.control_plane, failing, ready=True)
+    set_ready(cluster.environment, failing, ready=True)
     assert cluster.wait_status("Ready", members=2) == before
 
 
@@ -562,13 +562,13 @@ def wait_running(cluster: Cluster, pod: str) -> None:
 def test_a_namespace_deleted_under_a_live_domain_goes_with_all_of_it(
     controller: ControllerProcess, pool_nodes: PoolNodes
 ) -> None:
-    control_plane = controller.control_plane
-    cluster = Cluster(control_plane, f"going-{unique()}")
+    environment = controller.environment
+    cluster = Cluster(environment, f"going-{unique()}")
     nodes = pool_nodes({EAST: 1, WEST: 1})
-    control_plane.create_namespace(cluster.namespace)
+    environment.create_namespace(cluster.namespace)
     uid = cluster.bring_up(nodes)
 
-    control_plane.kubectl("delete", "namespace", cluster.namespace, "--wait=false")
+    environment.kubectl("delete", "namespace", cluster.namespace, "--wait=false")
 
     cluster.wait(
         lambda: cluster.get("namespaces", cluster.namespace) is None or None,
@@ -619,12 +619,12 @@ def test_labels_that_users_write_make_nothing_ours(
         assert snapshot(cluster, *foreign) == before
         assert (cluster.domain_label(outside_name), cluster.domain_label(spoofed)) == (uid, uid)
         assert cluster.domain_label(serving) is None
-        control_plane = cluster.control_plane
+        environment = cluster.environment
         for name in ("users-template", users_clique, outside_name, spoofed):
-            assert own_writes(control_plane, to=name) == []
+            assert own_writes(environment, to=name) == []
     finally:
         cluster.delete("computedomaincliques", users_clique, DRIVER_NAMESPACE)
-        delete_nodes(cluster.control_plane, [outside_name])
+        delete_nodes(cluster.environment, [outside_name])
 
 
 def sweep(cluster: Cluster) -> None:
@@ -688,7 +688,7 @@ def test_a_domain_whose_status_somebody_else_writes_is_left_to_them_until_it_is_
     cluster.patch("computedomains", name, {"status": {"status": "NotReady"}}, subresource="status")
     event = cluster.wait_event("ForeignController", name)
     edited = cluster.status(name)
-    writes = own_writes(cluster.control_plane, to=name)
+    writes = own_writes(cluster.environment, to=name)
     cluster.delete("pods", f"{name}-{nodes[0]}")
     cluster.wait_gone("resourceclaims", claim)
     # Claims are seen in the order of their changes, so the end of that one has been seen once this one's has.
@@ -699,7 +699,7 @@ def test_a_domain_whose_status_somebody_else_writes_is_left_to_them_until_it_is_
     assert event["note"].startswith("also served by kubectl-patch: standing down.")
     assert edited["status"] == "NotReady"
     assert cluster.status(name) == edited
-    assert own_writes(cluster.control_plane, to=name) == writes
+    assert own_writes(cluster.environment, to=name) == writes
     assert [cluster.domain_label(node) for node in nodes] == [uid, uid]
 
     cluster.delete("computedomains", name)
@@ -720,13 +720,13 @@ def test_a_domain_whose_finalizer_is_somebody_elses_is_left_to_them(cluster: Clu
 
     assert event["note"].startswith("also served by another-controller: standing down.")
     assert cluster.get("resourceclaimtemplates", f"{name}-channel") is None
-    assert own_writes(cluster.control_plane, to=name) == []
+    assert own_writes(cluster.environment, to=name) == []
     cluster.patch("computedomains", name, {"metadata": {"finalizers": None}})
     cluster.wait_gone("computedomains", name)
 
 
 @pytest.fixture
-def bare_crds(installed: ControlPlane) -> Iterator[ControlPlane]:
+def bare_crds(installed: Environment) -> Iterator[Environment]:
     """The CRDs with the same schema as ours and nothing else of ours: no columns, no labels."""
     ours = [yaml.safe_load(path.read_text()) for path in sorted((REPOSITORY / "crds").glob("computedomain*.yaml"))]
     assert len(ours) == 2
@@ -738,13 +738,13 @@ def bare_crds(installed: ControlPlane) -> Iterator[ControlPlane]:
     installed.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(REPOSITORY / "crds"))
 
 
-def apply_crds(control_plane: ControlPlane, crds: list[Manifest]) -> None:
+def apply_crds(environment: Environment, crds: list[Manifest]) -> None:
     listing = json.dumps({"apiVersion": "v1", "kind": "List", "items": crds})
-    control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=listing)
+    environment.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=listing)
 
 
 def test_a_domain_works_with_the_drivers_crds_instead_of_ours(
-    cluster: Cluster, bare_crds: ControlPlane, pool_nodes: PoolNodes
+    cluster: Cluster, bare_crds: Environment, pool_nodes: PoolNodes
 ) -> None:
     nodes = pool_nodes({EAST: 1, WEST: 1})
     cluster.apply(domain(cluster.namespace, "early"))
@@ -768,8 +768,8 @@ def test_a_domain_works_with_the_drivers_crds_instead_of_ours(
 # -- what the audit log says of all of it -----------------------------------------------------------------------------
 
 
-def test_no_call_is_denied(control_plane: ControlPlane, controller: ControllerProcess) -> None:
-    calls = [event for event in control_plane.audit_events() if event["user"]["username"] == ACCOUNT]
+def test_no_call_is_denied(environment: Environment, controller: ControllerProcess) -> None:
+    calls = [event for event in environment.audit_events() if event["user"]["username"] == ACCOUNT]
 
     assert calls
     denied = [e for e in calls if e.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"]
@@ -784,11 +784,11 @@ def describe(event: Mapping[str, Any]) -> str:
     return f"{event['verb']} {event['requestURI']} as {event['user']['username']}: {event['responseStatus']['code']}"
 
 
-def test_every_child_is_created_once(control_plane: ControlPlane, controller: ControllerProcess) -> None:
+def test_every_child_is_created_once(environment: Environment, controller: ControllerProcess) -> None:
     """Those called ``remade-channel`` are created twice: somebody takes the first one away."""
     created = Counter(
         (reference["resource"], reference["namespace"], reference["name"])
-        for event in control_plane.audit_events()
+        for event in environment.audit_events()
         if event["user"]["username"] == ACCOUNT
         and (reference := event.get("objectRef", {})).get("resource") in ("resourceclaimtemplates", CLIQUES)
         and event["responseStatus"]["code"] == 201
@@ -803,11 +803,11 @@ def test_every_child_is_created_once(control_plane: ControlPlane, controller: Co
     assert cliques == dict.fromkeys(cliques, 1)
 
 
-def test_nothing_is_written_that_is_not_ours(control_plane: ControlPlane, controller: ControllerProcess) -> None:
+def test_nothing_is_written_that_is_not_ours(environment: Environment, controller: ControllerProcess) -> None:
     """Of a kind that is wholly ours only objects that we made; of the others only what we have to."""
     ours: dict[tuple[str, str, str], bool] = {}
     strange = []
-    for event in control_plane.audit_events():
+    for event in environment.audit_events():
         reference = event.get("objectRef", {})
         if event["verb"] not in WRITES or event["responseStatus"]["code"] >= 300 or "name" not in reference:
             continue

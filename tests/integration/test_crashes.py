@@ -211,8 +211,8 @@ class Pair:
     def clean_up(self) -> None:
         """Ends the workers and waits for the end of their claims, of which a later start would speak in Events."""
         cluster = self.estate.cluster
-        cluster.control_plane.kubectl("delete", "pods", "-n", NAMESPACE, "--all", "--now")
-        cluster.control_plane.kubectl("delete", "resourceclaims", "-n", NAMESPACE, "--all")
+        cluster.environment.kubectl("delete", "pods", "-n", NAMESPACE, "--all", "--now")
+        cluster.environment.kubectl("delete", "resourceclaims", "-n", NAMESPACE, "--all")
 
     def served(self, uid: str) -> bool:
         """Whether everything stands as it should for a domain with two workers."""
@@ -286,7 +286,7 @@ async def crash_after_each_write(attempt: Attempt) -> list[str]:
 
 def test_after_a_crash_at_any_write_of_slices_every_node_has_its_slice(estate: Estate, report: Report) -> None:
     async def attempt(number: int) -> CrashingTransport:
-        nodes = make_nodes(estate.cluster.control_plane, {WEST: 3}, f"slices-{number}")
+        nodes = make_nodes(estate.cluster.environment, {WEST: 3}, f"slices-{number}")
         first = await estate.publish_slices(nodes, crash_after=number)
         await estate.publish_slices(nodes)
         return first

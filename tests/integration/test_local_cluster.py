@@ -13,11 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from hack.localcluster import Binaries, ControlPlane, ControlPlaneError, KubectlError, Options, set_ready, wait_ready
+from hack.localcluster import (
+    Binaries,
+    ControlPlane,
+    ControlPlaneError,
+    Environment,
+    KubectlError,
+    Options,
+    set_ready,
+    wait_ready,
+)
 from hack.localcluster.binaries import BinariesMissing, find_binaries
 from hack.localcluster.polling import wait_until
 from hack.localcluster.process import ProcessError, ProcessGroup
-from tests.integration.conftest import PoolNodes
+from tests.integration.conftest import CONTROL_PLANE, PoolNodes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_LIMIT = 15.0  # seconds
@@ -179,20 +188,18 @@ def test_objects_and_tokens_outlive_a_control_plane_and_serve_the_next_in_its_di
         assert who["status"]["userInfo"]["username"] == "system:serviceaccount:default:default"
 
 
-def test_a_fresh_service_account_is_refused_and_the_audit_log_has_it(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    control_plane.kubectl("create", "serviceaccount", "nobody", f"--namespace={namespace}")
-    kubeconfig = control_plane.kubeconfig_for(namespace, "nobody")
+def test_a_fresh_service_account_is_refused_and_the_audit_log_has_it(environment: Environment, namespace: str) -> None:
+    environment.kubectl("create", "serviceaccount", "nobody", f"--namespace={namespace}")
+    kubeconfig = environment.kubeconfig_for(namespace, "nobody")
     user = f"system:serviceaccount:{namespace}:nobody"
 
     with pytest.raises(KubectlError, match=rf'nodes is forbidden: User "{user}" cannot list resource "nodes"'):
-        control_plane.kubectl("get", "nodes", kubeconfig=kubeconfig)
+        environment.kubectl("get", "nodes", kubeconfig=kubeconfig)
 
     def refused() -> list[int]:
         return [
             event["responseStatus"]["code"]
-            for event in control_plane.audit_events()
+            for event in environment.audit_events()
             if event["user"]["username"] == user
             and event["verb"] == "list"
             and event["objectRef"]["resource"] == "nodes"
@@ -203,11 +210,11 @@ def test_a_fresh_service_account_is_refused_and_the_audit_log_has_it(
 
 
 def test_pool_nodes_are_ready_labelled_and_untainted_and_run_a_plain_pod(
-    control_plane: ControlPlane, namespace: str, pool_nodes: PoolNodes
+    environment: Environment, namespace: str, pool_nodes: PoolNodes
 ) -> None:
     first, second, other = pool_nodes({"fabric.1": 2, "fabric.2": 1}, pool="blue")
 
-    nodes = {name: control_plane.kubectl_json("get", "node", name) for name in (first, second, other)}
+    nodes = {name: environment.kubectl_json("get", "node", name) for name in (first, second, other)}
     labels = [node["metadata"]["labels"] for node in nodes.values()]
     assert [entry["nvidia.com/gpu.clique"] for entry in labels] == ["fabric.1", "fabric.1", "fabric.2"]
     assert {entry["run.ai/simulated-gpu-node-pool"] for entry in labels} == {"blue"}
@@ -215,34 +222,35 @@ def test_pool_nodes_are_ready_labelled_and_untainted_and_run_a_plain_pod(
     assert {node["status"]["allocatable"]["memory"] for node in nodes.values()} == {"512Gi"}
 
     selector = json.dumps({"spec": {"nodeSelector": {"kubernetes.io/hostname": second}}})
-    control_plane.kubectl("run", "plain", "--image=none", f"--namespace={namespace}", f"--overrides={selector}")
-    control_plane.kubectl("wait", "pod/plain", "--for=condition=Ready", "--timeout=30s", f"--namespace={namespace}")
-    pod = control_plane.kubectl_json("get", "pod", "plain", f"--namespace={namespace}")
+    environment.kubectl("run", "plain", "--image=none", f"--namespace={namespace}", f"--overrides={selector}")
+    environment.kubectl("wait", "pod/plain", "--for=condition=Ready", "--timeout=30s", f"--namespace={namespace}")
+    pod = environment.kubectl_json("get", "pod", "plain", f"--namespace={namespace}")
     assert (pod["spec"]["nodeName"], pod["status"]["phase"]) == (second, "Running")
 
 
 def test_a_node_set_not_ready_is_tainted_until_it_is_handed_back(
-    control_plane: ControlPlane, pool_nodes: PoolNodes
+    environment: Environment, pool_nodes: PoolNodes
 ) -> None:
     touched, other = pool_nodes({"fabric.1": 2})
 
     def taints(name: str) -> set[str]:
-        node = control_plane.kubectl_json("get", "node", name)
+        node = environment.kubectl_json("get", "node", name)
         return {taint["key"] for taint in node["spec"].get("taints", [])}
 
-    set_ready(control_plane, touched, ready=False)
+    set_ready(environment, touched, ready=False)
     wait_until(
         lambda: taints(touched) == {"node.kubernetes.io/not-ready"}, 10.0, "the taint of a node that is not Ready"
     )
     assert taints(other) == set()
 
-    set_ready(control_plane, touched, ready=True)
-    wait_ready(control_plane, [touched], timeout=10.0)
+    set_ready(environment, touched, ready=True)
+    wait_ready(environment, [touched], timeout=10.0)
 
 
-def test_restart_of_the_api_server_keeps_objects_tokens_and_address(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+@pytest.mark.parametrize("environment", [CONTROL_PLANE], indirect=True)
+def test_restart_of_the_api_server_keeps_objects_tokens_and_address(environment: Environment, namespace: str) -> None:
+    control_plane = environment
+    assert isinstance(control_plane, ControlPlane)
     kubeconfig = control_plane.kubeconfig_for(namespace, "default")
     control_plane.kill_component("kube-apiserver")
     assert not control_plane.healthy("kube-apiserver")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
-from hack.localcluster import Binaries, ControllerProcess, ControlPlane, Options, make_nodes, wait_ready
+from hack.localcluster import Binaries, ControllerProcess, ControlPlane, Environment, Options, make_nodes, wait_ready
 from hack.localcluster.controllers import REPOSITORY
 from hack.localcluster.polling import wait_until
 from tests.integration.scenario import EAST, Cluster, Manifest, channel_claim, channel_parameters, domain
@@ -135,17 +135,17 @@ def test_the_best_served_version_is_used_from_slice_to_ready(
     assert [[device["name"] for device in entry["spec"]["devices"]] for entry in slices] == [
         ["channel-0", "daemon-0"]
     ] * 2
-    assert versions_written(cluster.control_plane, f"{name}-channel") == {version}
+    assert versions_written(cluster.environment, f"{name}-channel") == {version}
 
     cluster.delete("computedomains", name)
     cluster.wait(lambda: not cluster.leftovers(name, uid) or None, lambda: f"the end of {cluster.leftovers(name, uid)}")
 
 
-def versions_written(control_plane: ControlPlane, template: str) -> set[str]:
+def versions_written(environment: Environment, template: str) -> set[str]:
     """The versions in which our account wrote a template."""
     return {
         event["objectRef"]["apiVersion"]
-        for event in control_plane.audit_events()
+        for event in environment.audit_events()
         if event["user"]["username"] == "system:serviceaccount:gpu-mirage:gpu-mirage-compute-domain"
         and event.get("objectRef", {}).get("resource") == "resourceclaimtemplates"
         and event["objectRef"].get("name") == template
@@ -161,7 +161,7 @@ def test_without_any_version_the_controller_says_so_and_waits_and_begins_when_th
     reason = "[-]dra failed: the cluster serves none of v1, v1beta2, v1beta1 of resource.k8s.io: switch DRA on"
     wait_until(lambda: reason in readiness(controller), 15.0, "a readiness that names what is missing")
     assert not controller.ready()
-    assert controller.control_plane.processes.exit_code(controller.name) is None
+    assert controller.environment.processes.exit_code(controller.name) is None
 
     cluster = old_cluster.serve("v1beta1")
     wait_until(controller.ready, 30.0, "the controller's start once a version is served")

@@ -8,7 +8,7 @@ from tests.integration.scenario import EAST, WEST, Cluster, domain, worker
 def test_four_workers_take_their_domain_to_ready(
     controller: ControllerProcess, pool_nodes: PoolNodes, namespace: str
 ) -> None:
-    cluster = Cluster(controller.control_plane, namespace)
+    cluster = Cluster(controller.environment, namespace)
     nodes = pool_nodes({EAST: 2, WEST: 2})
 
     cluster.apply(domain(namespace), *(worker(namespace, f"worker-{number}") for number in range(4)))
