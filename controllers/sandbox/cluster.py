@@ -33,6 +33,7 @@ from controllers.sandbox.lifecycle import Deletion, Object
 from controllers.sandbox.registry import Registry, ResourceInfo
 from controllers.sandbox.selectors import EVERYTHING, Selector
 from controllers.sandbox.storage import Forgotten, Store, Stored, key_of
+from controllers.sandbox.typeschema import TypeSchema
 
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # the API's: without vowels, no words come about
 NAME_ATTEMPTS = 8  # names tried for a generateName before the client is told that none was free
@@ -407,10 +408,28 @@ class Cluster:
         self._react(info, key, found, None)
         return stored
 
+    def _reread(self, definition: Object) -> None:
+        """Reads the objects of a changed definition by their new schema, as the real server does."""
+        spec = definition["spec"]
+        stored = next(version["name"] for version in spec["versions"] if version["storage"])
+        info = self.registry.find(spec["group"], stored, spec["names"]["plural"])
+        if info is not None:
+            self.store.reread(info.collection, lambda obj: _as_read(obj, info.schema))
+
     def _react(self, info: ResourceInfo, key: str, before: Stored | None, after: Stored | None) -> None:
         if info.kind == "CustomResourceDefinition":
             self.definitions.changed(after.object if after else None, before.object if before else None)
+            if before is not None and after is not None:
+                self._reread(after.object)
         self.collector.observe(info.collection, key, before.object if before else None, after.object if after else None)
+
+
+def _as_read(obj: Object, schema: TypeSchema) -> Object:
+    """A custom object as a schema has it read from the store, where it may lie since before that schema."""
+    read = _copy(obj)
+    validation.prune(read, schema)
+    validation.default(read, schema)
+    return read
 
 
 def _undecodable(info: ResourceInfo, why: str) -> StatusError:

@@ -195,6 +195,14 @@ class Store:
         collection.record(Change(stored.version, "DELETED", key, stored, previous))
         return stored
 
+    def reread(self, resource: str, read: Callable[[Object], Object]) -> None:
+        """Replaces the objects of a resource by what ``read`` makes of them, without a new version or a change."""
+        objects = self.collection(resource).objects
+        for key, stored in objects.items():
+            obj = read(stored.object)
+            if obj != stored.object:
+                objects[key] = Stored(obj, stored.version, self._encoder.encode(obj))
+
     def compact(self) -> None:
         """Forgets all past changes, as etcd does every few minutes."""
         for collection in self._collections.values():

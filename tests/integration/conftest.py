@@ -7,7 +7,7 @@ Without the binaries of the latter the tests that need it are skipped with the c
 import functools
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pytest
@@ -98,11 +98,13 @@ def installed(environment: Environment) -> Environment:
 
 
 @pytest.fixture(scope="session")
-def controller(installed: Environment) -> Iterator[ControllerProcess]:
+def controller(installed: Environment, used_namespaces: list[str]) -> Iterator[ControllerProcess]:
     """The compute-domain binary under its own ServiceAccount, running through all tests that need no other one."""
     process = ControllerProcess(installed)
     process.start()
     yield process
+    # Domains have finalizers that only the controller takes off.
+    wait_gone(installed, used_namespaces)
     process.stop()
 
 
@@ -129,9 +131,13 @@ def used_namespaces(environment: Environment) -> Iterator[list[str]]:
     """
     names: list[str] = []
     yield names
-    if names:
+    wait_gone(environment, names)
+
+
+def wait_gone(environment: Environment, namespaces: Sequence[str]) -> None:
+    if namespaces:
         timeout = f"--timeout={NAMESPACE_DELETION_TIMEOUT}"
-        environment.kubectl("wait", "--for=delete", timeout, *(f"namespace/{name}" for name in names))
+        environment.kubectl("wait", "--for=delete", timeout, *(f"namespace/{name}" for name in namespaces))
 
 
 @pytest.fixture
