@@ -19,7 +19,7 @@ SUITES := tests/unit tests/property tests/contract tests/integration tests/chaos
 
 .PHONY: help
 help: ## List the targets
-	@echo 'CLUSTER=<kubeconfig> chooses a cluster for demo, install and uninstall'
+	@echo 'CLUSTER=<kubeconfig> chooses a cluster for demo, install and uninstall; CLUSTER=local for demo a real control plane'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -42,7 +42,7 @@ cluster: venv controlplane ## Start a control plane with simulated nodes, until 
 
 .PHONY: demo
 demo: venv ## See a ComputeDomain become Ready (ONCE=1: end then)
-	@$(BIN)/python -m hack.demo $(if $(ONCE),--once) $(KUBECONFIG_FLAG)
+	@$(BIN)/python -m hack.demo $(if $(ONCE),--once) $(if $(CLUSTER),--cluster $(CLUSTER))
 
 .PHONY: test
 test: venv ## Run the tests; those on a control plane skip where its binaries are not built

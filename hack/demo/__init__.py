@@ -1,4 +1,4 @@
 """The demo: a ComputeDomain over several racks of simulated nodes becomes Ready, with every step shown.
 
-`python -m hack.demo` starts a control plane of its own, or uses the cluster of a kubeconfig.
+`python -m hack.demo` starts a sandbox, or a control plane of real components, or uses the cluster of a kubeconfig.
 """

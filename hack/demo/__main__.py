@@ -9,20 +9,26 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
-from hack.demo.borrowed import BorrowedCluster, Unfit
+from hack.demo.borrowed import BorrowedCluster
 from hack.demo.demo import Demo
-from hack.demo.executables import ensure_executables
-from hack.demo.options import DemoOptions, demo_options
+from hack.demo.executables import ensure_executables, ensure_rules_can_be_evaluated
+from hack.demo.options import SANDBOX, DemoOptions, demo_options
 from hack.demo.progress import Progress
-from hack.localcluster import BinariesMissing, ControlPlane, ControlPlaneError, KubectlError
+from hack.localcluster import (
+    BinariesMissing,
+    ClusterError,
+    ControlPlane,
+    Environment,
+    KubectlError,
+    SandboxEnvironment,
+)
 from hack.localcluster.process import ProcessError
 
 FAILURES = (
     BinariesMissing,
-    ControlPlaneError,
+    ClusterError,
     KubectlError,
     ProcessError,
-    Unfit,
     OSError,  # a TimeoutError is one, too
     ValueError,
     subprocess.SubprocessError,
@@ -74,11 +80,25 @@ def _run(options: DemoOptions, data_dir: Path, cleanup: ExitStack) -> None:
             signal.pause()
 
 
-def _enter_cluster(options: DemoOptions, data_dir: Path, progress: Progress, cleanup: ExitStack) -> ControlPlane:
+def _enter_cluster(options: DemoOptions, data_dir: Path, progress: Progress, cleanup: ExitStack) -> Environment:
     if options.kubeconfig:
         borrowed = cleanup.enter_context(BorrowedCluster(options.kubeconfig, data_dir))
         progress.say(f"the cluster of {options.kubeconfig} answers")
         return borrowed
+    if options.cluster == SANDBOX:
+        return _enter_sandbox(data_dir, progress, cleanup)
+    return _enter_control_plane(data_dir, progress, cleanup)
+
+
+def _enter_sandbox(data_dir: Path, progress: Progress, cleanup: ExitStack) -> Environment:
+    ensure_rules_can_be_evaluated()
+    progress.say("starting the sandbox: an API server, and a stand-in for scheduler, controller manager and kubelets")
+    sandbox = cleanup.enter_context(SandboxEnvironment(data_dir))
+    progress.say("the sandbox answers")
+    return sandbox
+
+
+def _enter_control_plane(data_dir: Path, progress: Progress, cleanup: ExitStack) -> Environment:
     ensure_executables(progress)
     progress.say("starting etcd, kube-apiserver, kube-scheduler, kube-controller-manager and KWOK")
     own = ControlPlane(data_dir)

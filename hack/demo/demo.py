@@ -14,7 +14,7 @@ from hack.demo.borrowed import Unfit
 from hack.demo.manifests import samples_for, without_deployments
 from hack.demo.options import DemoOptions
 from hack.demo.progress import Progress, State
-from hack.localcluster import ControllerProcess, ControlPlane, delete_nodes, make_nodes
+from hack.localcluster import ControllerProcess, Environment, delete_nodes, make_nodes
 from hack.localcluster.controllers import NAMESPACE, REPOSITORY
 from hack.localcluster.nodes import POOL_LABEL, clique, is_schedulable
 
@@ -37,7 +37,7 @@ Manifest = dict[str, Any]
 class Demo:
     """One run on one cluster. `run` may be called once."""
 
-    def __init__(self, cluster: ControlPlane, options: DemoOptions, progress: Progress) -> None:
+    def __init__(self, cluster: Environment, options: DemoOptions, progress: Progress) -> None:
         self._cluster = cluster
         self._options = options
         self._progress = progress

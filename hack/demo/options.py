@@ -6,6 +6,9 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+SANDBOX, LOCAL = "sandbox", "local"
+"""The clusters that the demo starts itself: the sandbox with its stand-in, and a real control plane."""
+
 MAX_NODES_PER_RACK = 18
 """One rack is one NVLink clique, and the controller admits 18 members of a clique to a domain by default."""
 
@@ -23,13 +26,18 @@ class DemoOptions:
     racks: int = 2  # NVLink cliques
     nodes_per_rack: int = 2  # nodes in each clique
     once: bool = False  # end after the tables
-    kubeconfig: Path | None = None  # of the cluster to use; None: a control plane of the demo's own
+    cluster: str = SANDBOX  # SANDBOX, LOCAL, or the path of a kubeconfig
     data_dir: Path | None = None  # where all files are kept; None: a temporary directory
 
     @property
     def nodes(self) -> int:
         """Nodes of all racks."""
         return self.racks * self.nodes_per_rack
+
+    @property
+    def kubeconfig(self) -> Path | None:
+        """Of a cluster that is somebody's; None where the demo has one of its own."""
+        return None if self.cluster in (SANDBOX, LOCAL) else Path(self.cluster)
 
 
 def demo_options(arguments: list[str] | None) -> DemoOptions:
@@ -38,10 +46,12 @@ def demo_options(arguments: list[str] | None) -> DemoOptions:
     parser = argparse.ArgumentParser(prog="python -m hack.demo", description="See a ComputeDomain become Ready.")
     parser.add_argument("--once", action="store_true", help="end after the tables instead of waiting for Ctrl-C")
     parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        type=Path,
-        help="use this cluster, in which KWOK must run (default: start a control plane)",
+        "--cluster",
+        metavar="CLUSTER",
+        default=default.cluster,
+        help=f"{SANDBOX}: the API server and the scheduler's stand-in that come with the project; {LOCAL}: a control "
+        "plane of real components, which Go builds; else the kubeconfig of a cluster in which KWOK runs "
+        "(default: %(default)s)",
     )
     parser.add_argument("--racks", metavar="N", type=_at_least_one, default=default.racks, help="default: %(default)s")
     parser.add_argument(
@@ -55,16 +65,17 @@ def demo_options(arguments: list[str] | None) -> DemoOptions:
         "--prefix",
         type=_prefix,
         help="name of the namespace and the node pool, and beginning of the nodes' names "
-        f"(default: {default.prefix}; with --kubeconfig {default.prefix}-<random>)",
+        f"(default: {default.prefix}; on a cluster of yours {default.prefix}-<random>)",
     )
     parser.add_argument("--data-dir", metavar="DIR", type=Path, help="keep files here (default: a temporary directory)")
     parsed = parser.parse_args(arguments)
+    shared = parsed.cluster not in (SANDBOX, LOCAL)
     return DemoOptions(
-        prefix=parsed.prefix or _default_prefix(default.prefix, shared=parsed.kubeconfig is not None),
+        prefix=parsed.prefix or _default_prefix(default.prefix, shared=shared),
         racks=parsed.racks,
         nodes_per_rack=parsed.nodes_per_rack,
         once=parsed.once,
-        kubeconfig=parsed.kubeconfig,
+        cluster=parsed.cluster,
         data_dir=parsed.data_dir,
     )
 

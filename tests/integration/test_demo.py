@@ -16,7 +16,8 @@ import pytest
 
 from hack.demo.borrowed import unfit
 from hack.demo.manifests import samples_for
-from hack.localcluster import Binaries
+from hack.demo.options import LOCAL, SANDBOX
+from hack.localcluster.environment import kubectl_path
 from hack.localcluster.polling import wait_until
 from tests.integration.test_local_cluster import processes_of
 
@@ -32,13 +33,12 @@ Manifest = dict[str, Any]
 class Observer:
     """kubectl on a cluster that another process starts."""
 
-    kubectl: Path
     kubeconfig: Path
     namespace: str
 
     def items(self, kind: str, *arguments: str) -> list[Manifest]:
         """Objects of a kind, none while the cluster does not answer or does not know the kind."""
-        command = [str(self.kubectl), f"--kubeconfig={self.kubeconfig}", "get", kind, "--output=json"]
+        command = [str(kubectl_path()), f"--kubeconfig={self.kubeconfig}", "get", kind, "--output=json"]
         done = subprocess.run(
             [*command, f"--namespace={self.namespace}", *arguments], capture_output=True, text=True, check=False
         )
@@ -96,14 +96,18 @@ def writers(audit_log: Path, resource: str) -> set[str]:
     }
 
 
-def test_demo_of_any_size_becomes_ready_and_ends_cleanly_on_sigint(binaries: Binaries, tmp_path: Path) -> None:
+on_both = pytest.mark.parametrize("cluster", [SANDBOX, pytest.param(LOCAL, marks=pytest.mark.control_plane)])
+
+
+@on_both
+def test_demo_of_any_size_becomes_ready_and_ends_cleanly_on_sigint(cluster: str, tmp_path: Path) -> None:
     racks, nodes_per_rack = random.randint(1, 3), random.randint(1, 3)
     prefix = f"demo-{uuid.uuid4().hex[:8]}"
     data_dir = tmp_path / "cluster"
-    observer = Observer(binaries.kubectl, data_dir / "kubeconfigs" / "admin.yaml", prefix)
+    observer = Observer(data_dir / "kubeconfigs" / "admin.yaml", prefix)
     size = (f"--racks={racks}", f"--nodes-per-rack={nodes_per_rack}")
 
-    with running_demo(*size, f"--prefix={prefix}", f"--data-dir={data_dir}") as demo:
+    with running_demo(*size, f"--cluster={cluster}", f"--prefix={prefix}", f"--data-dir={data_dir}") as demo:
         domain = wait_for_ready_domain(demo, observer)
         nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in observer.items("nodes")}
         claims = observer.items("resourceclaims")
@@ -130,9 +134,10 @@ def test_demo_of_any_size_becomes_ready_and_ends_cleanly_on_sigint(binaries: Bin
     assert writers(data_dir / "audit.log", "computedomaincliques") == {f"{account}-compute-domain"}
 
 
-def test_demo_with_once_exits_0_and_leaves_no_process(binaries: Binaries, tmp_path: Path) -> None:
+@on_both
+def test_demo_with_once_exits_0_and_leaves_no_process(cluster: str, tmp_path: Path) -> None:
     data_dir = tmp_path / "cluster"
-    arguments = ("--once", "--racks=1", "--nodes-per-rack=1", f"--data-dir={data_dir}")
+    arguments = ("--once", f"--cluster={cluster}", "--racks=1", "--nodes-per-rack=1", f"--data-dir={data_dir}")
 
     done = subprocess.run(command(*arguments), cwd=REPOSITORY, capture_output=True, text=True, timeout=READY_TIMEOUT)
 
@@ -147,7 +152,9 @@ def test_demo_with_once_exits_0_and_leaves_no_process(binaries: Binaries, tmp_pa
 def test_demo_that_finds_no_executables_and_no_go_names_the_fix(tmp_path: Path, variable: str, complaint: str) -> None:
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), variable: str(tmp_path)}
 
-    done = subprocess.run(command("--once"), cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        command("--once", "--cluster=local"), cwd=REPOSITORY, env=environment, capture_output=True, text=True
+    )
 
     assert done.returncode == 1
     assert complaint in done.stderr
@@ -157,7 +164,7 @@ def test_demo_that_finds_no_executables_and_no_go_names_the_fix(tmp_path: Path, 
 def test_demo_refuses_a_missing_kubeconfig(tmp_path: Path) -> None:
     missing = tmp_path / "none.yaml"
 
-    done = subprocess.run(command("--once", f"--kubeconfig={missing}"), cwd=REPOSITORY, capture_output=True, text=True)
+    done = subprocess.run(command("--once", f"--cluster={missing}"), cwd=REPOSITORY, capture_output=True, text=True)
 
     assert (done.returncode, done.stderr) == (1, f"error: there is no kubeconfig {missing}\n")
 
