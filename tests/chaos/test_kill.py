@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from hack.localcluster import Binaries, ControllerProcess, ControlPlane, Environment, install, make_nodes, wait_ready
+from hack.localcluster import ControllerProcess, Environment, install, make_nodes, wait_ready
 from hack.localcluster.polling import wait_until
+from tests.integration.environments import BOTH, started
 from tests.integration.scenario import DOMAIN_KEY, EAST, WEST, Cluster, Manifest, domain, worker
 
 SEED_VARIABLE = "GPU_MIRAGE_CHAOS_SEED"
@@ -24,14 +25,12 @@ NAMESPACE = "default"
 USER = "system:serviceaccount:gpu-mirage:gpu-mirage-compute-domain"
 
 
-@pytest.fixture
-def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A control plane whose audit log is that of the test."""
-    control_plane = ControlPlane(tmp_path_factory.mktemp("chaos"))
-    with control_plane:
-        install(control_plane)
-        yield Cluster(control_plane, NAMESPACE)
-    control_plane.remove_state()
+@pytest.fixture(params=BOTH)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster whose audit log is that of the test."""
+    with started(request.param, tmp_path_factory.mktemp("chaos")) as environment:
+        install(environment)
+        yield Cluster(environment, NAMESPACE)
 
 
 @dataclass(frozen=True)
@@ -134,23 +133,23 @@ def test_domains_converge_and_every_child_is_made_once_however_often_the_control
     with capsys.disabled():
         print(f"\n{rounds} rounds; to repeat them: {SEED_VARIABLE}={seed} {ROUNDS_VARIABLE}={rounds}")
     chance = random.Random(seed)
-    control_plane = cluster.environment
-    nodes = make_nodes(control_plane, {EAST: DOMAINS, WEST: DOMAINS}, "node")
+    environment = cluster.environment
+    nodes = make_nodes(environment, {EAST: DOMAINS, WEST: DOMAINS}, "node")
     # Each pair has one node of each clique, so every domain has two cliques.
     nodes = [node for pair in zip(nodes[:DOMAINS], nodes[DOMAINS:], strict=True) for node in pair]
-    wait_ready(control_plane, nodes)
-    controller = ControllerProcess(control_plane)
+    wait_ready(environment, nodes)
+    controller = ControllerProcess(environment)
     controller.start(wait=False)
     for number in range(rounds):
         play(cluster, controller, number, nodes, chance)
     controller.stop()
 
-    templates = creations(control_plane, "resourceclaimtemplates")
+    templates = creations(environment, "resourceclaimtemplates")
     assert templates.keys() <= {f"domain-{r}-{d}-channel" for r in range(rounds) for d in range(DOMAINS)}
     assert len(templates) >= rounds  # at least one domain of each round is kept until it is Ready
-    slices = creations(control_plane, "resourceslices")
+    slices = creations(environment, "resourceslices")
     assert slices.keys() == {f"{node}-compute-domain.nvidia.com" for node in nodes}
-    cliques = creations(control_plane, "computedomaincliques")
+    cliques = creations(environment, "computedomaincliques")
     assert len(cliques) >= 2 * rounds
     more_than_once = {name: count for name, count in (templates + slices + cliques).items() if count != 1}
     assert more_than_once == {}

@@ -16,18 +16,14 @@ from hack.localcluster import (
     Binaries,
     BinariesMissing,
     ControllerProcess,
-    ControlPlane,
     Environment,
-    SandboxEnvironment,
     delete_nodes,
     find_binaries,
     install,
     make_nodes,
     wait_ready,
 )
-
-SANDBOX, CONTROL_PLANE = "sandbox", "control-plane"
-"""The environments that scenarios run in; the first needs nothing but Python."""
+from tests.integration.environments import BOTH, CONTROL_PLANE, started
 
 REQUIRE_VARIABLE = "GPU_MIRAGE_REQUIRE_CONTROL_PLANE"
 NAMESPACE_DELETION_TIMEOUT = "60s"
@@ -48,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def needs_control_plane(item: pytest.Function) -> bool:
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    return "binaries" in item.fixturenames or parameters.get("environment") == CONTROL_PLANE
+    return "binaries" in item.fixturenames or CONTROL_PLANE in parameters.values()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -76,18 +72,11 @@ def binaries() -> Binaries:
     return find_binaries()
 
 
-@pytest.fixture(scope="session", params=[SANDBOX, CONTROL_PLANE])
+@pytest.fixture(scope="session", params=BOTH)
 def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """One of each sort for all tests of a run; what a test makes in it goes into its own namespace and nodes."""
-    directory = tmp_path_factory.mktemp(request.param)
-    if request.param == SANDBOX:
-        with SandboxEnvironment(directory) as sandbox:
-            yield sandbox
-        return
-    plane = ControlPlane(directory)
-    with plane:
-        yield plane
-    plane.remove_state()
+    with started(request.param, tmp_path_factory.mktemp(request.param)) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,8 @@ from controllers.runtime.transport import (
     HttpResponse,
     Transport,
 )
-from hack.localcluster import Binaries, ControlPlane, install, make_nodes, wait_ready
+from hack.localcluster import install, make_nodes, wait_ready
+from tests.integration.environments import BOTH, started
 from tests.integration.scenario import (
     DOMAIN_KEY,
     EAST,
@@ -164,18 +165,16 @@ async def _declare(manager: Manager) -> None:
     channel_slices.setup(manager, dra, channel_slices.ChannelSlicesOptions())
 
 
-@pytest.fixture(scope="module")
-def estate(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
-    """A control plane on which no other controller of ours runs, with two simulated nodes and their slices."""
-    control_plane = ControlPlane(tmp_path_factory.mktemp("crashes"))
-    with control_plane:
-        install(control_plane)
-        nodes = make_nodes(control_plane, {EAST: 2}, "node")
-        estate = Estate(Cluster(control_plane, NAMESPACE), control_plane.kubeconfig_for("gpu-mirage", ACCOUNT))
+@pytest.fixture(scope="module", params=BOTH)
+def estate(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
+    """A cluster in which no other controller of ours runs, with two simulated nodes and their slices."""
+    with started(request.param, tmp_path_factory.mktemp("crashes")) as environment:
+        install(environment)
+        nodes = make_nodes(environment, {EAST: 2}, "node")
+        estate = Estate(Cluster(environment, NAMESPACE), environment.kubeconfig_for("gpu-mirage", ACCOUNT))
         asyncio.run(estate.publish_slices(nodes))
-        wait_ready(control_plane, nodes)
+        wait_ready(environment, nodes)
         yield estate
-    control_plane.remove_state()
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from hack.localcluster import (
 from hack.localcluster.binaries import BinariesMissing, find_binaries
 from hack.localcluster.polling import wait_until
 from hack.localcluster.process import ProcessError, ProcessGroup
-from tests.integration.conftest import CONTROL_PLANE, PoolNodes
+from tests.integration.conftest import PoolNodes
+from tests.integration.environments import CONTROL_PLANE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_LIMIT = 15.0  # seconds

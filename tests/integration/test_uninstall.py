@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from hack.localcluster import Binaries, ControlPlane, make_nodes, wait_ready
+from hack.localcluster import Environment, make_nodes, wait_ready
+from tests.integration.environments import BOTH, started
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTROLLER = "gpu-mirage/compute-domain"
@@ -27,21 +28,21 @@ CLIQUE_A, CLIQUE_B = "5b6d3c1e.0", "5b6d3c1e.1"
 Manifest = dict[str, Any]
 
 
-@pytest.fixture
-def cluster(binaries: Binaries, tmp_path: Path) -> Iterator[ControlPlane]:
-    """A control plane of the test's own, since CRDs go, with everything installed."""
-    with ControlPlane(tmp_path) as plane:
-        plane.kubectl("apply", "--server-side", f"--kustomize={ROOT / 'config' / 'default'}")
-        wait_ready(plane, make_nodes(plane, {CLIQUE_A: 3}, prefix="node"))
-        yield plane
+@pytest.fixture(params=BOTH)
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Environment]:
+    """A cluster of the test's own, since CRDs go, with everything installed."""
+    with started(request.param, tmp_path) as environment:
+        environment.kubectl("apply", "--server-side", f"--kustomize={ROOT / 'config' / 'default'}")
+        wait_ready(environment, make_nodes(environment, {CLIQUE_A: 3}, prefix="node"))
+        yield environment
 
 
-def write(cluster: ControlPlane, manager: str, manifest: Manifest, *flags: str) -> None:
+def write(cluster: Environment, manager: str, manifest: Manifest, *flags: str) -> None:
     arguments = ("apply", "--server-side", f"--field-manager={manager}", "--filename=-", *flags)
     cluster.kubectl(*arguments, input=json.dumps(manifest))
 
 
-def write_domain(cluster: ControlPlane, name: str, manager: str) -> None:
+def write_domain(cluster: Environment, name: str, manager: str) -> None:
     """A user's domain that ``manager`` serves."""
     base: Manifest = {"apiVersion": GROUP, "kind": "ComputeDomain", "metadata": {"name": name, "namespace": "default"}}
     spec = {"channel": {"resourceClaimTemplate": {"name": f"{name}-channel"}}}
@@ -50,7 +51,7 @@ def write_domain(cluster: ControlPlane, name: str, manager: str) -> None:
     write(cluster, manager, {**base, "status": {"status": "Ready"}}, "--subresource=status")
 
 
-def write_template(cluster: ControlPlane, name: str, manager: str) -> None:
+def write_template(cluster: Environment, name: str, manager: str) -> None:
     request = {"name": "channel", "exactly": {"deviceClassName": "compute-domain-default-channel.nvidia.com"}}
     metadata = {"name": name, "namespace": "default", "labels": {KEY: UID}, "finalizers": [KEY]}
     spec = {"spec": {"devices": {"requests": [request]}}}
@@ -61,23 +62,23 @@ def write_template(cluster: ControlPlane, name: str, manager: str) -> None:
     )
 
 
-def write_clique(cluster: ControlPlane, clique: str, manager: str) -> None:
+def write_clique(cluster: Environment, clique: str, manager: str) -> None:
     metadata = {"name": f"{UID}.{clique}", "namespace": "gpu-mirage", "labels": {KEY: UID}}
     write(cluster, manager, {"apiVersion": GROUP, "kind": "ComputeDomainClique", "metadata": metadata, "daemons": []})
 
 
-def write_slice(cluster: ControlPlane, name: str, manager: str) -> None:
+def write_slice(cluster: Environment, name: str, manager: str) -> None:
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "compute-domain.nvidia.com", "nodeName": "node-0-0", "pool": pool, "devices": [{"name": "d"}]}
     body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
     write(cluster, manager, body)
 
 
-def label_node(cluster: ControlPlane, name: str, manager: str) -> None:
+def label_node(cluster: Environment, name: str, manager: str) -> None:
     write(cluster, manager, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {KEY: UID}}})
 
 
-def uninstall(cluster: ControlPlane) -> str:
+def uninstall(cluster: Environment) -> str:
     command = [sys.executable, "-m", "hack.uninstall", "--yes", f"--kubeconfig={cluster.admin_kubeconfig}"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
@@ -85,7 +86,7 @@ def uninstall(cluster: ControlPlane) -> str:
     return done.stdout
 
 
-def objects(cluster: ControlPlane, kind: str) -> dict[str, Manifest]:
+def objects(cluster: Environment, kind: str) -> dict[str, Manifest]:
     listed = cluster.kubectl_json("get", kind, "--all-namespaces")["items"]
     return {item["metadata"]["name"]: item for item in listed}
 
@@ -96,7 +97,7 @@ def essence(item: Manifest) -> Manifest:
     return {**item, "metadata": metadata, "status": None} if item["kind"] == "Node" else {**item, "metadata": metadata}
 
 
-def installed_names(cluster: ControlPlane) -> list[str]:
+def installed_names(cluster: Environment) -> list[str]:
     kinds = "crd,deviceclass,clusterrole,clusterrolebinding,role,rolebinding,deployment,service,serviceaccount"
     output = cluster.kubectl(
         "get", kinds, "--all-namespaces", "--selector=app.kubernetes.io/managed-by=gpu-mirage", "--output=name"
@@ -104,7 +105,7 @@ def installed_names(cluster: ControlPlane) -> list[str]:
     return sorted(output.split())
 
 
-def test_all_that_is_ours_goes_and_what_others_wrote_stays_as_it_was(cluster: ControlPlane) -> None:
+def test_all_that_is_ours_goes_and_what_others_wrote_stays_as_it_was(cluster: Environment) -> None:
     for number, manager in enumerate((CONTROLLER, STRANGER)):
         write_domain(cluster, f"domain-{number}", manager)
         write_template(cluster, f"template-{number}", manager)
@@ -155,7 +156,7 @@ def test_all_that_is_ours_goes_and_what_others_wrote_stays_as_it_was(cluster: Co
     ]
 
 
-def test_a_cluster_without_objects_of_users_is_left_with_nothing_of_ours(cluster: ControlPlane) -> None:
+def test_a_cluster_without_objects_of_users_is_left_with_nothing_of_ours(cluster: Environment) -> None:
     write_clique(cluster, CLIQUE_A, CONTROLLER)
     printed = uninstall(cluster)
     assert "left " not in printed
@@ -164,7 +165,7 @@ def test_a_cluster_without_objects_of_users_is_left_with_nothing_of_ours(cluster
     assert uninstall(cluster) == ""
 
 
-def test_objects_of_others_keep_the_namespace_and_crds_that_others_installed_stay(cluster: ControlPlane) -> None:
+def test_objects_of_others_keep_the_namespace_and_crds_that_others_installed_stay(cluster: Environment) -> None:
     cluster.kubectl("create", "configmap", "theirs", "--namespace=gpu-mirage")
     crd = "crd/computedomains.resource.nvidia.com"
     cluster.kubectl("label", crd, "app.kubernetes.io/managed-by=Helm", "--overwrite")
