@@ -19,7 +19,8 @@ SUITES := tests/unit tests/property tests/contract tests/integration tests/chaos
 
 .PHONY: help
 help: ## List the targets
-	@echo 'CLUSTER=<kubeconfig> chooses a cluster for demo, install and uninstall; CLUSTER=local for demo a real control plane'
+	@echo 'CLUSTER=<kubeconfig> chooses a cluster for demo, install and uninstall;'
+	@echo 'CLUSTER=local means a real control plane for demo and cluster, which is the sandbox otherwise'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -37,8 +38,8 @@ controlplane: ## Build the control plane's binaries with Go, once (about ten min
 	@hack/controlplane/build.sh
 
 .PHONY: cluster
-cluster: venv controlplane ## Start a control plane with simulated nodes, until Ctrl-C
-	@$(BIN)/python -m hack.localcluster up
+cluster: venv $(if $(filter local,$(CLUSTER)),controlplane) ## Start a cluster with simulated nodes, until Ctrl-C
+	@$(BIN)/python -m hack.localcluster up $(if $(CLUSTER),--cluster $(CLUSTER))
 
 .PHONY: demo
 demo: venv ## See a ComputeDomain become Ready (ONCE=1: end then)

@@ -12,9 +12,10 @@ from types import FrameType
 from hack.demo.borrowed import BorrowedCluster
 from hack.demo.demo import Demo
 from hack.demo.executables import ensure_executables, ensure_rules_can_be_evaluated
-from hack.demo.options import SANDBOX, DemoOptions, demo_options
+from hack.demo.options import DemoOptions, demo_options
 from hack.demo.progress import Progress
 from hack.localcluster import (
+    SANDBOX,
     BinariesMissing,
     ClusterError,
     ControlPlane,

@@ -6,8 +6,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-SANDBOX, LOCAL = "sandbox", "local"
-"""The clusters that the demo starts itself: the sandbox with its stand-in, and a real control plane."""
+from hack.localcluster import LOCAL, SANDBOX
 
 MAX_NODES_PER_RACK = 18
 """One rack is one NVLink clique, and the controller admits 18 members of a clique to a domain by default."""

@@ -1,4 +1,4 @@
-"""`python -m hack.localcluster up`: a cluster to play with, which lives until Ctrl-C."""
+"""`python -m hack.localcluster up`: a cluster with simulated nodes to play with, which lives until Ctrl-C."""
 
 import argparse
 import shutil
@@ -10,10 +10,11 @@ from pathlib import Path
 from types import FrameType
 
 from hack.localcluster.binaries import BinariesMissing
-from hack.localcluster.control_plane import ControlPlane, ControlPlaneError
-from hack.localcluster.environment import KubectlError
+from hack.localcluster.control_plane import ControlPlane
+from hack.localcluster.environment import LOCAL, SANDBOX, ClusterError, Environment, KubectlError
 from hack.localcluster.nodes import clique, make_nodes, wait_ready
 from hack.localcluster.process import ProcessError
+from hack.localcluster.sandbox import SandboxEnvironment
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,11 +23,11 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     data_dir = options.data_dir or Path(tempfile.mkdtemp(prefix="gpu-mirage-"))
     try:
-        _run(data_dir, options.racks, options.nodes_per_rack)
+        _run(_environment(options.cluster, data_dir), options.racks, options.nodes_per_rack)
     except KeyboardInterrupt:
         print("\nstopped")
         return 0
-    except (BinariesMissing, ControlPlaneError, KubectlError, ProcessError, TimeoutError) as error:
+    except (BinariesMissing, ClusterError, KubectlError, ProcessError, TimeoutError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     finally:
@@ -38,7 +39,14 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m hack.localcluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="start a control plane with simulated nodes and keep it until Ctrl-C")
+    up = commands.add_parser("up", help="start a cluster with simulated nodes and keep it until Ctrl-C")
+    up.add_argument(
+        "--cluster",
+        choices=(SANDBOX, LOCAL),
+        default=SANDBOX,
+        help=f"{SANDBOX}: the project's own API server with its stand-in for scheduler, controller manager and "
+        f"kubelets; {LOCAL}: etcd, the components of Kubernetes, and KWOK (default: %(default)s)",
+    )
     up.add_argument("--data-dir", type=Path, help="keep all files here (default: a temporary directory)")
     up.add_argument("--racks", type=_count, default=2, help="NVLink cliques (default: 2)")
     up.add_argument("--nodes-per-rack", type=_count, default=4, help="nodes in each clique (default: 4)")
@@ -55,15 +63,19 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _run(data_dir: Path, racks: int, nodes_per_rack: int) -> None:
+def _environment(cluster: str, data_dir: Path) -> Environment:
+    return SandboxEnvironment(data_dir) if cluster == SANDBOX else ControlPlane(data_dir)
+
+
+def _run(environment: Environment, racks: int, nodes_per_rack: int) -> None:
     began = time.monotonic()
-    with ControlPlane(data_dir) as control_plane:
-        names = make_nodes(control_plane, {clique(rack): nodes_per_rack for rack in range(racks)}, prefix="node")
-        wait_ready(control_plane, names)
-        print(f"control plane and {len(names)} nodes ready after {time.monotonic() - began:.1f} s")
-        print(f"logs and audit log: {control_plane.data_dir}\n")
-        print(f"export KUBECONFIG={control_plane.admin_kubeconfig}")
-        print(f"{control_plane.kubectl_path} get nodes\n")
+    with environment:
+        names = make_nodes(environment, {clique(rack): nodes_per_rack for rack in range(racks)}, prefix="node")
+        wait_ready(environment, names)
+        print(f"cluster and {len(names)} nodes ready after {time.monotonic() - began:.1f} s")
+        print(f"logs and audit log: {environment.data_dir}\n")
+        print(f"export KUBECONFIG={environment.admin_kubeconfig}")
+        print(f"{environment.kubectl_path} get nodes\n")
         print("Ctrl-C stops it and ends all its processes", flush=True)
         while True:
             signal.pause()

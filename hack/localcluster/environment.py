@@ -15,6 +15,9 @@ from hack.localcluster.layout import Layout
 from hack.localcluster.polling import wait_until
 from hack.localcluster.process import ProcessGroup
 
+SANDBOX, LOCAL = "sandbox", "local"
+"""What commands and tests call the environments of this machine: the sandbox, and a control plane of real parts."""
+
 KUBECTL_TIMEOUT = 120.0  # seconds
 TOKEN_LIFETIME = "24h"
 START_TIMEOUT = 60.0  # seconds

@@ -13,6 +13,7 @@ from typing import Protocol
 import pytest
 
 from hack.localcluster import (
+    LOCAL,
     Binaries,
     BinariesMissing,
     ControllerProcess,
@@ -23,7 +24,7 @@ from hack.localcluster import (
     make_nodes,
     wait_ready,
 )
-from tests.integration.environments import BOTH, CONTROL_PLANE, started
+from tests.integration.environments import BOTH, started
 
 REQUIRE_VARIABLE = "GPU_MIRAGE_REQUIRE_CONTROL_PLANE"
 NAMESPACE_DELETION_TIMEOUT = "60s"
@@ -44,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def needs_control_plane(item: pytest.Function) -> bool:
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    return "binaries" in item.fixturenames or CONTROL_PLANE in parameters.values()
+    return "binaries" in item.fixturenames or LOCAL in parameters.values()
 
 
 @pytest.hookimpl(tryfirst=True)

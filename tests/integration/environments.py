@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hack.localcluster import ControlPlane, Environment, SandboxEnvironment
+from hack.localcluster import LOCAL, SANDBOX, ControlPlane, Environment, SandboxEnvironment
 
-SANDBOX, CONTROL_PLANE = "sandbox", "control-plane"
-BOTH = (SANDBOX, CONTROL_PLANE)
+BOTH = (SANDBOX, LOCAL)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The demo as a person runs it, looked at from outside through kubectl."""
 
+import importlib.util
 import json
 import random
 import signal
@@ -14,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from hack.demo.borrowed import unfit
+from hack.demo.borrowed import Unfit, unfit
+from hack.demo.executables import ensure_rules_can_be_evaluated
 from hack.demo.manifests import samples_for
-from hack.demo.options import LOCAL, SANDBOX
+from hack.localcluster import LOCAL, SANDBOX
 from hack.localcluster.environment import kubectl_path
 from hack.localcluster.polling import wait_until
 from tests.integration.test_local_cluster import processes_of
@@ -96,7 +98,7 @@ def writers(audit_log: Path, resource: str) -> set[str]:
     }
 
 
-on_both = pytest.mark.parametrize("cluster", [SANDBOX, pytest.param(LOCAL, marks=pytest.mark.control_plane)])
+on_both = pytest.mark.parametrize("cluster", [SANDBOX, LOCAL])
 
 
 @on_both
@@ -159,6 +161,13 @@ def test_demo_that_finds_no_executables_and_no_go_names_the_fix(tmp_path: Path, 
     assert done.returncode == 1
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_demo_on_a_machine_that_cannot_evaluate_rules_names_the_other_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+
+    with pytest.raises(Unfit, match=r"cel-expr-python.*CLUSTER=local.*CLUSTER=<kubeconfig>"):
+        ensure_rules_can_be_evaluated()
 
 
 def test_demo_refuses_a_missing_kubeconfig(tmp_path: Path) -> None:

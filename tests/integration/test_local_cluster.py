@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from hack.localcluster import (
+    LOCAL,
+    SANDBOX,
     Binaries,
     ControlPlane,
     ControlPlaneError,
@@ -24,10 +26,10 @@ from hack.localcluster import (
     wait_ready,
 )
 from hack.localcluster.binaries import BinariesMissing, find_binaries
+from hack.localcluster.environment import kubectl_path
 from hack.localcluster.polling import wait_until
 from hack.localcluster.process import ProcessError, ProcessGroup
 from tests.integration.conftest import PoolNodes
-from tests.integration.environments import CONTROL_PLANE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_LIMIT = 15.0  # seconds
@@ -145,10 +147,15 @@ def test_failed_start_names_the_component_and_leaves_no_process(own_directory: P
     assert processes_of(own_directory) == []
 
 
-def test_the_command_shows_a_kubeconfig_that_works_and_ends_everything_on_sigterm(own_directory: Path) -> None:
+@pytest.mark.parametrize("cluster", [SANDBOX, LOCAL])
+def test_the_command_shows_a_kubeconfig_that_works_and_ends_everything_on_sigterm(cluster: str, tmp_path: Path) -> None:
+    own_directory = tmp_path / "cluster"
     command = [sys.executable, "-m", "hack.localcluster", "up", "--racks=2", "--nodes-per-rack=3"]
     with subprocess.Popen(
-        [*command, f"--data-dir={own_directory}"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+        [*command, f"--cluster={cluster}", f"--data-dir={own_directory}"],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             line = next_line(process)
@@ -156,7 +163,7 @@ def test_the_command_shows_a_kubeconfig_that_works_and_ends_everything_on_sigter
                 assert process.poll() is None
                 line = next_line(process)
             environment = os.environ | {"KUBECONFIG": line.partition("=")[2]}
-            get_nodes = [str(find_binaries().kubectl), "get", "nodes", "--output=json"]
+            get_nodes = [str(kubectl_path()), "get", "nodes", "--output=json"]
             nodes = json.loads(subprocess.check_output(get_nodes, env=environment))["items"]
             cliques = Counter(node["metadata"]["labels"]["nvidia.com/gpu.clique"] for node in nodes)
             assert sorted(cliques.values()) == [3, 3]
@@ -248,7 +255,7 @@ def test_a_node_set_not_ready_is_tainted_until_it_is_handed_back(
     wait_ready(environment, [touched], timeout=10.0)
 
 
-@pytest.mark.parametrize("environment", [CONTROL_PLANE], indirect=True)
+@pytest.mark.parametrize("environment", [LOCAL], indirect=True)
 def test_restart_of_the_api_server_keeps_objects_tokens_and_address(environment: Environment, namespace: str) -> None:
     control_plane = environment
     assert isinstance(control_plane, ControlPlane)
