@@ -9,6 +9,8 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+INSTALLED_FOR_DEMO := $(VENV)/installed-for-demo
+, := ,
 # The environment, unlike an option, reaches the build backend too: the second variable is for pip 25.3 and newer.
 PINNED := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/constraints.txt
 IMAGE ?= gpu-mirage:dev
@@ -23,12 +25,21 @@ help: ## List the targets
 	@echo 'CLUSTER=local means a real control plane for demo and cluster, which is the sandbox otherwise'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(INSTALLED): pyproject.toml constraints.txt
+define install
 	@[[ -n '$(PYTHON)' ]] || { echo 'Python 3.11 or newer is needed; name it: make PYTHON=/path/to/python3' >&2; exit 1; }
 	@[[ -x $(BIN)/python ]] || $(PYTHON) -m venv $(VENV)
 	@echo 'installing dependencies into $(VENV)'
-	@$(PINNED) $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,bench]'
+	@$(PINNED) $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(1)]'
 	@touch $@
+endef
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(call install,demo$(,)test$(,)bench)
+	@touch $(INSTALLED_FOR_DEMO)
+
+# A part of it, so that the first demo does not wait for what only tests need.
+$(INSTALLED_FOR_DEMO): pyproject.toml constraints.txt
+	$(call install,demo)
 
 .PHONY: venv
 venv: $(INSTALLED) ## Make .venv with everything the project and its tests need
@@ -38,11 +49,11 @@ controlplane: ## Build the control plane's binaries with Go, once (about ten min
 	@hack/controlplane/build.sh
 
 .PHONY: cluster
-cluster: venv $(if $(filter local,$(CLUSTER)),controlplane) ## Start a cluster with simulated nodes, until Ctrl-C
+cluster: $(INSTALLED_FOR_DEMO) $(if $(filter local,$(CLUSTER)),controlplane) ## Start a cluster with simulated nodes, until Ctrl-C
 	@$(BIN)/python -m hack.localcluster up $(if $(CLUSTER),--cluster $(CLUSTER))
 
 .PHONY: demo
-demo: venv ## See a ComputeDomain become Ready (ONCE=1: end then)
+demo: $(INSTALLED_FOR_DEMO) ## See a ComputeDomain become Ready (ONCE=1: end then)
 	@$(BIN)/python -m hack.demo $(if $(ONCE),--once) $(if $(CLUSTER),--cluster $(CLUSTER))
 
 .PHONY: test

@@ -70,7 +70,9 @@ def normal(name: str) -> str:
 
 def requirements() -> list[Requirement]:
     optional = PROJECT["optional-dependencies"].values()
-    return [Requirement(text) for group in [PROJECT["dependencies"], *optional] for text in group]
+    listed = [Requirement(text) for group in [PROJECT["dependencies"], *optional] for text in group]
+    # A group may consist of the project itself with another group.
+    return [requirement for requirement in listed if requirement.name != PROJECT["name"]]
 
 
 @pytest.mark.parametrize("requirement", requirements(), ids=lambda requirement: requirement.name)
