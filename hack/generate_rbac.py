@@ -21,6 +21,7 @@ RBAC_GROUP = "rbac.authorization.k8s.io"
 BINARIES: Mapping[str, tuple[str, ...]] = {
     "compute-domain": ("controllers.compute_domain", "controllers.channel_slices"),
     "channel-slices": ("controllers.channel_slices",),
+    "gpu-slices": ("controllers.gpu_slices",),
 }
 """Which controllers each binary runs."""
 

@@ -8,6 +8,9 @@ from controllers.runtime import KubeObject, Projection, Resource
 POOL_LABEL = "run.ai/simulated-gpu-node-pool"
 """The node label that puts a node into a simulated pool, as fake-gpu-operator has it."""
 
+KWOK_ANNOTATION = "kwok.x-k8s.io/node"
+"""Set on nodes that KWOK plays. A real kubelet deletes slices that are not its drivers', and its pods would wait."""
+
 
 class NodeCondition(Projection, frozen=True, kw_only=True):
     type: str
@@ -31,6 +34,17 @@ class Node(KubeObject, frozen=True, kw_only=True):
     def ready(self) -> bool:
         """Whether the condition Ready is True; a node without the condition is not ready."""
         return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions)
+
+
+def is_simulated(node: Node, pool_label: str) -> bool:
+    """Whether a node is in a pool and played by KWOK; only on such nodes devices and capacity can be made up."""
+    return pool_label in node.labels and KWOK_ANNOTATION in node.metadata.annotations
+
+
+class ConfigMap(KubeObject, frozen=True, kw_only=True):
+    resource: ClassVar[Resource] = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
+
+    data: Mapping[str, str] = {}
 
 
 class Namespace(KubeObject, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ This is the one place that knows how v1, v1beta2 and v1beta1 differ. A controlle
 the kinds and builders of the answer.
 """
 
+import hashlib
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -80,6 +81,11 @@ class ResourceSlice(KubeObject, frozen=True, kw_only=True):
         return str(self.spec.get("driver", ""))
 
     @property
+    def node_name(self) -> str:
+        """The node whose devices these are; "" for slices that are of no single node."""
+        return str(self.spec.get("nodeName") or "")
+
+    @property
     def pool_generation(self) -> int:
         return int(self.spec.get("pool", {}).get("generation", 0))
 
@@ -98,10 +104,33 @@ class DraApi:
         wanted = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": 1}
         return {"name": name, **wanted} if self.version == "v1beta1" else {"name": name, "exactly": wanted}
 
-    def device(self, name: str, attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """A device of a slice, with attributes in the API's form such as ``{"id": {"int": 0}}``."""
-        body = {"attributes": dict(attributes)}
+    def device(
+        self, name: str, attributes: Mapping[str, Mapping[str, Any]], capacity: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """A device of a slice, with attributes in the API's form such as ``{"id": {"int": 0}}``, capacity as text."""
+        body: dict[str, Any] = {"attributes": dict(attributes)}
+        if capacity:
+            body["capacity"] = {key: {"value": value} for key, value in capacity.items()}
         return {"name": name, "basic": body} if self.version == "v1beta1" else {"name": name, **body}
+
+
+MAX_NAME = 253
+"""Characters in an object's name at most."""
+
+MAX_DEVICES = 128
+"""Devices in a slice at most."""
+
+
+def slice_name(node: str, driver: str, number: int | None = None) -> str:
+    """A slice's name: ``<node>-<driver>``, with a number where a node has several slices of a driver.
+
+    Where that is too long it is cut, and has a hash of the node's name.
+    """
+    suffix = f"-{driver}" if number is None else f"-{driver}-{number}"
+    if len(node) + len(suffix) <= MAX_NAME:
+        return node + suffix
+    suffix = f"-{hashlib.sha256(node.encode()).hexdigest()[:16]}{suffix}"
+    return node[: MAX_NAME - len(suffix)].rstrip("-.") + suffix
 
 
 DISCOVERY_INTERVAL = 10.0

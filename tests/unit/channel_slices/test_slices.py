@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.api.core import POOL_LABEL, Node
+from controllers.api.core import KWOK_ANNOTATION, POOL_LABEL, Node, is_simulated
 from controllers.api.dra import ResourceSlice, dra_api
-from controllers.channel_slices.slices import KWOK_ANNOTATION, desired_slice, is_simulated, next_generation, slice_name
+from controllers.channel_slices.slices import desired_slice, next_generation, slice_name
 
 V1 = dra_api("v1")
 

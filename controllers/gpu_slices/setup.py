@@ -1,0 +1,129 @@
+"""Publishes the GPU slices and keeps them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from controllers.api.core import Node, is_simulated
+from controllers.api.dra import DraApi, ResourceSlice
+from controllers.estate import DRA, FAKE, Pool, gpus_of
+from controllers.gpu_slices.devices import DRIVER, devices
+from controllers.gpu_slices.plan import plan
+from controllers.runtime import Key, Manager, Selection
+from controllers.runtime.cache import Reader
+from controllers.runtime.errors import FieldConflict
+from controllers.runtime.owned import OwnedObjects
+from controllers.runtime.predicate import changed
+from controllers.runtime.rbac import READ_CACHED, Declaration, permissions
+from controllers.runtime.reconcile import DONE, Request, Result
+from controllers.runtime.recorder import PERMISSIONS as RECORD_EVENTS
+from controllers.runtime.recorder import EventRecorder
+from controllers.topology import PERMISSIONS as READ_TOPOLOGY
+from controllers.topology import GpuProfile, TopologyConfig, TopologyOptions, TopologySource, Undecided
+
+NAME = "gpu-slices"
+BY_NODE = "node"
+
+DECLARATION = Declaration(
+    name=NAME,
+    cluster=(
+        permissions(Node, "list", "watch")
+        | permissions(ResourceSlice, *READ_CACHED, "create", "patch", "delete")
+        | RECORD_EVENTS
+    ),
+    driver_namespace=READ_TOPOLOGY,
+)
+
+
+class GpuSlicesReconciler:
+    """Keeps the slices of one node."""
+
+    def __init__(
+        self,
+        owned: OwnedObjects[ResourceSlice],
+        nodes: Reader[Node],
+        slices: Reader[ResourceSlice],
+        topology: TopologySource,
+        dra: DraApi,
+        recorder: EventRecorder,
+    ) -> None:
+        self._owned = owned
+        self._nodes = nodes
+        self._slices = slices
+        self._topology = topology
+        self._dra = dra
+        self._recorder = recorder
+
+    async def reconcile(self, request: Request) -> Result:
+        node = self._nodes.get(request)
+        present = self._slices.by_index(BY_NODE, request.name)
+        if node is None or node.deleting:
+            await self._withdraw(present)
+            return DONE
+        pool = self._topology.pool_of(node)
+        if isinstance(pool, Undecided):
+            return DONE
+        offered = self._devices(node, pool)
+        if offered:
+            await self._publish(node, offered, present)
+        else:
+            await self._withdraw(present)
+        return DONE
+
+    def _devices(self, node: Node, pool: Pool | None) -> list[dict[str, Any]]:
+        """The devices that a node should offer."""
+        if pool is None or pool.offered != DRA or pool.backend != FAKE:
+            return []
+        if not is_simulated(node, self._topology.estate.pool_label):
+            return []
+        return devices(self._dra, pool.gpu, gpus_of(node.name, pool))
+
+    async def _publish(self, node: Node, offered: Sequence[dict[str, Any]], present: Sequence[ResourceSlice]) -> None:
+        by_name = {entry.name: entry for entry in present}
+        steps = plan(node, offered, present)
+        for manifest in steps.write:
+            name = manifest["metadata"]["name"]
+            try:
+                await self._owned.ensure(manifest, by_name.get(name))
+            except FieldConflict as error:
+                self._warn_of_foreign_slice(node, name, error.message)
+                return
+        for left_over in steps.withdraw:
+            if not await self._owned.withdraw(left_over):
+                self._warn_of_foreign_slice(node, left_over.name, f"it offers devices of {DRIVER} on this node, too")
+
+    async def _withdraw(self, present: Sequence[ResourceSlice]) -> None:
+        """Where the node is gone, left its pool, or offers its GPUs otherwise."""
+        for entry in present:
+            await self._owned.withdraw(entry)
+
+    def _warn_of_foreign_slice(self, node: Node, name: str, why: str) -> None:
+        self._recorder.event(
+            node,
+            "Warning",
+            "ForeignResourceSlice",
+            f"ResourceSlice {name} is written by somebody else and is left alone: delete it, or stop its writer "
+            f"({why})",
+            "PublishSlices",
+        )
+
+
+def setup(manager: Manager, dra: DraApi, options: TopologyOptions) -> None:
+    """Declares the gpu-slices controller on a manager."""
+    slices = manager.informer(dra.slices, Selection(fields=f"spec.driver={DRIVER}")).store
+    slices.add_index(BY_NODE, lambda entry: filter(None, (entry.node_name,)))
+    recorder = manager.recorder(NAME)
+    nodes = manager.reader(Node)
+    topology = TopologySource(manager, options, recorder)
+    owned = OwnedObjects(manager.client_for(DECLARATION), dra.slices, proof=("f:spec", "f:driver"))
+
+    def of_pools(_: object) -> Iterable[Request]:
+        return topology.nodes(nodes.list())
+
+    (
+        manager.controller(NAME)
+        .for_(Node, when=changed(lambda node: (node.labels, node.metadata.annotations, node.deleting)))
+        .watches(dra.slices, maps_to=lambda entry: (Key("", entry.node_name),) if entry.node_name else ())
+        .watches(TopologyConfig, maps_to=of_pools)
+        .watches(GpuProfile, maps_to=of_pools)
+        .reconciles_with(GpuSlicesReconciler(owned, nodes, slices, topology, dra, recorder))
+    )

@@ -1,0 +1,117 @@
+"""Keeps an estate equal to its ConfigMaps, and says what is wrong with them.
+
+A pool that has become unreadable stays as it was last; one that was never readable is *undecided*: its nodes are left
+exactly as they are, so that a mistake in the document, or its loss, takes nothing away that is there.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from controllers.api.core import Node
+from controllers.estate import Estate, Pool, Problem, load
+from controllers.runtime import Key, Manager, Selection, logs
+from controllers.runtime.rbac import permissions
+from controllers.runtime.reconcile import Request
+from controllers.runtime.recorder import EventRecorder
+from controllers.topology.kinds import DATA_KEY, PROFILE_KEY, PROFILE_LABEL, PROFILE_PREFIX, GpuProfile, TopologyConfig
+from controllers.topology.options import TopologyOptions
+
+PERMISSIONS = permissions(TopologyConfig, "list", "watch")
+"""What a controller declares for its driver namespace to have a topology."""
+
+logger = logs.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """What a node should be cannot be told; ``why`` is the problem that stands against it."""
+
+    why: str
+
+
+class TopologySource:
+    """The estate of one cluster, for all controllers of one manager."""
+
+    def __init__(self, manager: Manager, options: TopologyOptions, recorder: EventRecorder) -> None:
+        here = options.namespace
+        configs = manager.informer(TopologyConfig, Selection(namespace=here, fields=f"metadata.name={options.name}"))
+        profiles = manager.informer(GpuProfile, Selection(namespace=here, labels=f"{PROFILE_LABEL}=true"))
+        self._key = Key(here, options.name)
+        self._configs = configs.store
+        self._profiles = profiles.store
+        self._recorder = recorder
+        self._stale = True
+        self._good: dict[str, Pool] = {}
+        self._estate = Estate()
+        self._metric = manager.metrics.gauge(
+            "gpu_mirage_topology_problems", "Mistakes in the topology document and its profiles."
+        )
+        configs.add_handler(lambda _change: self._expire())
+        profiles.add_handler(lambda _change: self._expire())
+        manager.readiness.add("topology", self._missing, public=True)
+
+    @property
+    def estate(self) -> Estate:
+        """The estate as it is configured now, with unreadable pools as they were last."""
+        if self._stale:
+            self._stale = False
+            self._reload()
+        return self._estate
+
+    def pool_of(self, node: Node) -> Pool | Undecided | None:
+        """The pool of a node, None where it is in none."""
+        estate = self.estate
+        name = node.labels.get(estate.pool_label)
+        if name is None:
+            return None
+        if pool := estate.pools.get(name):
+            return pool
+        found = next((problem for problem in estate.problems if problem.pool in ("", name)), None)
+        return Undecided(str(found)) if found else None
+
+    def nodes(self, nodes: Iterable[Node]) -> list[Request]:
+        """The requests of all nodes that carry the pool label: what a change of the topology may concern."""
+        label = self.estate.pool_label
+        return [node.key for node in nodes if label in node.labels]
+
+    def _expire(self) -> None:
+        self._stale = True
+
+    def _missing(self) -> str | None:
+        """Why there is no estate at all. One bad pool makes nobody not ready, as the others are served."""
+        whole = [str(problem) for problem in self.estate.problems if not problem.pool]
+        return "; ".join(whole) or None if not self.estate.pools else None
+
+    def _reload(self) -> None:
+        config = self._configs.get(self._key)
+        read = self._read(config)
+        self._good = {**self._kept(read), **read.pools}
+        estate = Estate(read.pool_label, self._good, read.problems)
+        if config is not None and estate.problems != self._estate.problems:
+            self._report(config, estate.problems)
+        self._metric.set(len(estate.problems))
+        self._estate = estate
+
+    def _read(self, config: TopologyConfig | None) -> Estate:
+        if config is None:
+            why = f"there is no ConfigMap {self._key}"
+            return Estate(self._estate.pool_label, problems=(Problem(DATA_KEY, why, "make it, with a topology in it"),))
+        text = config.data.get(DATA_KEY)
+        if text is None:
+            why = f"ConfigMap {self._key} has no such key"
+            return Estate(self._estate.pool_label, problems=(Problem(DATA_KEY, why, "put the topology there"),))
+        return load(text, {p.name.removeprefix(PROFILE_PREFIX): p.data.get(PROFILE_KEY, "") for p in self._custom()})
+
+    def _custom(self) -> list[GpuProfile]:
+        return [profile for profile in self._profiles.list() if profile.name.startswith(PROFILE_PREFIX)]
+
+    def _kept(self, read: Estate) -> dict[str, Pool]:
+        """The last good state of the pools that cannot be read now."""
+        spoilt = {problem.pool for problem in read.problems}
+        whole = not read.pools and "" in spoilt
+        return {name: pool for name, pool in self._good.items() if whole or name in spoilt}
+
+    def _report(self, config: TopologyConfig, problems: Iterable[Problem]) -> None:
+        for problem in problems:
+            logger.warning("mistake in the topology", path=problem.path, why=problem.why, fix=problem.fix)
+            self._recorder.event(config, "Warning", "InvalidTopology", str(problem), "ReadTopology")
