@@ -8,7 +8,7 @@ from controllers.api.dra import wait_for_dra
 from controllers.runtime.entrypoint import run
 from controllers.runtime.manager import Manager
 from controllers.runtime.options import manager_options, parser_for
-from controllers.topology import add_arguments, topology_options
+from controllers.topology import TopologySource, add_arguments, topology_options
 
 BINARY = "gpu-mirage-gpu-slices"
 
@@ -19,7 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
 
     async def prepare(manager: Manager) -> None:
-        gpu_slices.setup(manager, await wait_for_dra(manager), topology_options(parsed))
+        topology = TopologySource(manager, topology_options(parsed))
+        gpu_slices.setup(manager, await wait_for_dra(manager), topology)
 
     return run(BINARY, lambda manager: manager.prepare(prepare), manager_options(parsed))
 

@@ -18,7 +18,7 @@ from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.recorder import PERMISSIONS as RECORD_EVENTS
 from controllers.runtime.recorder import EventRecorder
 from controllers.topology import PERMISSIONS as READ_TOPOLOGY
-from controllers.topology import GpuProfile, TopologyConfig, TopologyOptions, TopologySource, Undecided
+from controllers.topology import GpuProfile, TopologyConfig, TopologySource, Undecided
 
 NAME = "gpu-slices"
 BY_NODE = "node"
@@ -107,13 +107,12 @@ class GpuSlicesReconciler:
         )
 
 
-def setup(manager: Manager, dra: DraApi, options: TopologyOptions) -> None:
+def setup(manager: Manager, dra: DraApi, topology: TopologySource) -> None:
     """Declares the gpu-slices controller on a manager."""
     slices = manager.informer(dra.slices, Selection(fields=f"spec.driver={DRIVER}")).store
     slices.add_index(BY_NODE, lambda entry: filter(None, (entry.node_name,)))
-    recorder = manager.recorder(NAME)
     nodes = manager.reader(Node)
-    topology = TopologySource(manager, options, recorder)
+    # A driver cannot be changed, so it stays with whoever made the slice.
     owned = OwnedObjects(manager.client_for(DECLARATION), dra.slices, proof=("f:spec", "f:driver"))
 
     def of_pools(_: object) -> Iterable[Request]:
@@ -125,5 +124,5 @@ def setup(manager: Manager, dra: DraApi, options: TopologyOptions) -> None:
         .watches(dra.slices, maps_to=lambda entry: (Key("", entry.node_name),) if entry.node_name else ())
         .watches(TopologyConfig, maps_to=of_pools)
         .watches(GpuProfile, maps_to=of_pools)
-        .reconciles_with(GpuSlicesReconciler(owned, nodes, slices, topology, dra, recorder))
+        .reconciles_with(GpuSlicesReconciler(owned, nodes, slices, topology, dra, manager.recorder(NAME)))
     )

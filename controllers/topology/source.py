@@ -4,6 +4,7 @@ A pool that has become unreadable stays as it was last; one that was never reada
 exactly as they are, so that a mistake in the document, or its loss, takes nothing away that is there.
 """
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -12,7 +13,6 @@ from controllers.estate import Estate, Pool, Problem, load
 from controllers.runtime import Key, Manager, Selection, logs
 from controllers.runtime.rbac import permissions
 from controllers.runtime.reconcile import Request
-from controllers.runtime.recorder import EventRecorder
 from controllers.topology.kinds import DATA_KEY, PROFILE_KEY, PROFILE_LABEL, PROFILE_PREFIX, GpuProfile, TopologyConfig
 from controllers.topology.options import TopologyOptions
 
@@ -32,30 +32,30 @@ class Undecided:
 class TopologySource:
     """The estate of one cluster, for all controllers of one manager."""
 
-    def __init__(self, manager: Manager, options: TopologyOptions, recorder: EventRecorder) -> None:
+    def __init__(self, manager: Manager, options: TopologyOptions) -> None:
         here = options.namespace
         configs = manager.informer(TopologyConfig, Selection(namespace=here, fields=f"metadata.name={options.name}"))
         profiles = manager.informer(GpuProfile, Selection(namespace=here, labels=f"{PROFILE_LABEL}=true"))
         self._key = Key(here, options.name)
         self._configs = configs.store
         self._profiles = profiles.store
-        self._recorder = recorder
-        self._stale = True
+        self._recorder = manager.recorder("topology")
+        self._stale = asyncio.Event()
+        self._stale.set()
         self._good: dict[str, Pool] = {}
         self._estate = Estate()
         self._metric = manager.metrics.gauge(
             "gpu_mirage_topology_problems", "Mistakes in the topology document and its profiles."
         )
-        configs.add_handler(lambda _change: self._expire())
-        profiles.add_handler(lambda _change: self._expire())
+        configs.add_handler(lambda _change: self._stale.set())
+        profiles.add_handler(lambda _change: self._stale.set())
+        manager.add("topology", self._follow)
         manager.readiness.add("topology", self._missing, public=True)
 
     @property
     def estate(self) -> Estate:
         """The estate as it is configured now, with unreadable pools as they were last."""
-        if self._stale:
-            self._stale = False
-            self._reload()
+        self._refresh()
         return self._estate
 
     def pool_of(self, node: Node) -> Pool | Undecided | None:
@@ -74,8 +74,16 @@ class TopologySource:
         label = self.estate.pool_label
         return [node.key for node in nodes if label in node.labels]
 
-    def _expire(self) -> None:
-        self._stale = True
+    async def _follow(self) -> None:
+        """Reads every state of the ConfigMaps, also where nobody asks: the next one may be unreadable."""
+        while True:
+            await self._stale.wait()
+            self._refresh()
+
+    def _refresh(self) -> None:
+        if self._stale.is_set():
+            self._stale.clear()
+            self._reload()
 
     def _missing(self) -> str | None:
         """Why there is no estate at all. One bad pool makes nobody not ready, as the others are served."""

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from controllers.channel_slices import __main__ as channel_slices
-from controllers.compute_domain import __main__ as compute_domain
+from controllers.estate import load
 from controllers.runtime.rbac import Declaration, Permission
 from hack import generate_rbac
+from tests.unit.binaries import BINARIES, PREFIX
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
@@ -25,7 +25,7 @@ KUSTOMIZATIONS = sorted(
     for path in [*CONFIG.rglob("kustomization.yaml"), *(ROOT / "crds").rglob("kustomization.yaml")]
     if COMPONENTS not in path.parents
 )
-BASES = ["config/base/channel-slices", "config/base/compute-domain"]
+BASES = [f"config/base/{binary.name}" for binary in BINARIES]
 DEPLOYED = [*BASES, "config/default", "config/overlays/kind", "config/overlays/kwok"]
 OURS = {"app.kubernetes.io/part-of": "gpu-mirage", "app.kubernetes.io/managed-by": "gpu-mirage"}
 
@@ -92,17 +92,19 @@ def violations_of_restricted(spec: Manifest) -> list[str]:
 
 
 def test_the_kustomizations_are_those_that_are_documented() -> None:
-    assert KUSTOMIZATIONS == [
-        "config/base/channel-slices",
-        "config/base/compute-domain",
+    assert [
+        *BASES,
         "config/default",
         "config/deviceclasses",
+        "config/deviceclasses/gpu",
+        "config/estate",
         "config/namespace",
         "config/overlays/kind",
         "config/overlays/kwok",
         "config/samples",
+        "config/topology",
         "crds",
-    ]
+    ] == KUSTOMIZATIONS
 
 
 @pytest.mark.parametrize("directory", KUSTOMIZATIONS)
@@ -125,6 +127,21 @@ def test_everything_installed_carries_the_labels_that_uninstalling_goes_by(direc
 def test_samples_do_not_carry_the_labels_of_the_installation() -> None:
     for manifest in build("config/samples"):
         assert not OURS.items() & manifest["metadata"]["labels"].items()
+
+
+def test_estate_installs_the_controllers_that_publish_a_topology() -> None:
+    deployments = {m["metadata"]["name"] for m in build("config/estate") if m["kind"] == "Deployment"}
+    assert deployments == {f"{PREFIX}{b.name}" for b in BINARIES} - {
+        f"{PREFIX}compute-domain",
+        f"{PREFIX}channel-slices",
+    }
+
+
+def test_the_topology_that_is_installed_has_no_mistake() -> None:
+    (document,) = (m["data"]["topology.yml"] for m in build("config/topology"))
+    estate = load(document)
+    assert estate.problems == ()
+    assert set(estate.pools) == {"default", "dra"}
 
 
 def test_default_installs_everything_at_once() -> None:
@@ -236,10 +253,7 @@ def test_probes_and_metrics_use_the_ports_that_the_flags_open(directory: str) ->
 
 @pytest.mark.parametrize("directory", DEPLOYED)
 def test_the_command_takes_the_arguments_that_it_is_given(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
-    main = {
-        "gpu-mirage-channel-slices": channel_slices.main,
-        "gpu-mirage-compute-domain": compute_domain.main,
-    }[container(directory)["command"][0]]
+    main = {f"{PREFIX}{binary.name}": binary.main for binary in BINARIES}[container(directory)["command"][0]]
     # A value that is refused ends the parser with 2 before it comes to the help; a flag that it does not know does not.
     with pytest.raises(SystemExit) as ended:
         main([*container(directory)["args"], "--help"])

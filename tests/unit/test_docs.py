@@ -14,11 +14,10 @@ import msgspec
 import pytest
 
 from controllers.api.core import Namespace
-from controllers.channel_slices import __main__ as channel_slices
-from controllers.compute_domain import __main__ as compute_domain
 from controllers.runtime import Client, ClientOptions, Key, ObjectMeta
 from controllers.runtime.cache import Store
 from controllers.runtime.testing import Answer, ScriptedTransport, run_virtual
+from tests.unit.binaries import BINARIES, Binary
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -85,14 +84,23 @@ def emitted_reasons(trees: Iterable[ast.Module]) -> set[str]:
     return found
 
 
-def test_readme_explains_exactly_the_reasons_that_the_code_emits() -> None:
-    packages = ("compute_domain", "channel_slices")
-    sources = [file for package in packages for file in (ROOT / "controllers" / package).glob("*.py")]
+STATUS_REASONS = {"compute-domain": {"Ready", "NotReady"}}
+"""Reasons that no call has written out: a domain's status itself."""
+
+binaries = pytest.mark.parametrize("binary", BINARIES, ids=lambda binary: binary.name)
+
+
+@binaries
+def test_page_explains_exactly_the_reasons_that_the_controller_emits(binary: Binary) -> None:
+    emitted = emitted_reasons(ast.parse(file.read_text()) for file in binary.package.glob("*.py"))
+
+    assert set(table_column(binary.page, "Events")) == emitted | STATUS_REASONS.get(binary.name, set())
+
+
+def test_reasons_are_found_in_the_code() -> None:
+    sources = [file for binary in BINARIES for file in binary.package.glob("*.py")]
     emitted = emitted_reasons(ast.parse(file.read_text()) for file in sources)
     assert {"InvalidSpec", "CliqueFull", "UnknownDomain", "ForeignResourceSlice"} <= emitted
-
-    # These two are the domain's status itself, so no call has them written out.
-    assert set(table_column(README, "Events")) == emitted | {"Ready", "NotReady"}
 
 
 def flags_of(main: Any, capsys: pytest.CaptureFixture[str]) -> set[str]:
@@ -101,11 +109,19 @@ def flags_of(main: Any, capsys: pytest.CaptureFixture[str]) -> set[str]:
     return set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)) - {"--help"}
 
 
-def test_readme_explains_exactly_the_flags_of_both_binaries(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = flags_of(compute_domain.main, capsys) | flags_of(channel_slices.main, capsys)
-    assert {"--pool-label", "--driver-namespace", "--kubeconfig"} <= flags
+def options(page: Path) -> set[str]:
+    return {option.partition("=")[0] for option in table_column(page, "Options")}
 
-    assert {option.partition("=")[0] for option in table_column(README, "Options")} == flags
+
+@binaries
+def test_page_explains_exactly_the_flags_of_the_binary_that_not_all_have(
+    binary: Binary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = flags_of(binary.main, capsys)
+    assert "--kubeconfig" in flags
+    assert options(README) <= flags
+
+    assert options(binary.page) == flags - options(README)
 
 
 def load_example() -> ModuleType:

@@ -45,11 +45,9 @@ def test_wheel_installs_a_command_for_each_binary(wheel: zipfile.ZipFile) -> Non
     (entry_points,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
     parser = configparser.ConfigParser()
     parser.read_string(wheel.read(entry_points).decode())
-    assert dict(parser["console_scripts"]) == {
-        "gpu-mirage-compute-domain": "controllers.compute_domain.__main__:main",
-        "gpu-mirage-channel-slices": "controllers.channel_slices.__main__:main",
-        "gpu-mirage-sandbox": "controllers.sandbox.__main__:main",
-    }
+    scripts = dict(parser["console_scripts"])
+    assert scripts == PROJECT["scripts"]
+    assert scripts.keys() >= {"gpu-mirage-compute-domain", "gpu-mirage-gpu-slices", "gpu-mirage-sandbox"}
 
 
 def test_wheel_carries_its_licence(wheel: zipfile.ZipFile) -> None:
