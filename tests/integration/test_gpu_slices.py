@@ -1,0 +1,243 @@
+"""GPU slices on a cluster: published, kept, changed and taken away, and allocated by the scheduler."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from controllers.estate import gpu_id
+from hack.localcluster import ControllerProcess, Environment, delete_nodes, node_manifest
+from hack.localcluster.controllers import NAMESPACE, REPOSITORY
+from tests.integration.conftest import PoolNodes, unique
+from tests.integration.scenario import EAST, Cluster, Manifest
+
+DRIVER = "gpu.nvidia.com"
+POOLS: Manifest = {
+    "slices": {"gpu": {"profile": "h100", "offered": "dra"}},
+    "slices-small": {"gpu": {"profile": "t4", "offered": "dra", "overrides": {"device_count": 1}}},
+    "slices-many": {"gpu": {"profile": "a100", "offered": "dra", "overrides": {"device_count": 130}}},
+    "slices-none": {"gpu": {"profile": "h100", "offered": "extended-resource"}},
+}
+
+
+def write_topology(environment: Environment, pools: Manifest) -> None:
+    metadata = {"name": "topology", "namespace": NAMESPACE}
+    document = yaml.safe_dump({"nodePools": pools})
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"topology.yml": document}}
+    environment.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(manifest))
+
+
+@pytest.fixture(scope="module")
+def running(installed: Environment) -> Iterator[ControllerProcess]:
+    """The binary under its own account, with the pools of these tests."""
+    for directory in ("config/deviceclasses/gpu", "config/base/gpu-slices"):
+        installed.kubectl("apply", "--server-side", "-k", str(REPOSITORY / directory))
+    installed.kubectl("delete", "deployment", "gpu-mirage-gpu-slices", "-n", NAMESPACE)
+    write_topology(installed, POOLS)
+    process = ControllerProcess(installed, package="gpu_slices", account="gpu-mirage-gpu-slices", name="gpu-slices")
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def cluster(running: ControllerProcess, namespace: str) -> Cluster:
+    return Cluster(running.environment, namespace)
+
+
+def slices_of(cluster: Cluster, node: str) -> list[Manifest]:
+    found = cluster.list("resourceslices")
+    own = [entry for entry in found if entry["spec"]["driver"] == DRIVER and entry["spec"].get("nodeName") == node]
+    return sorted(own, key=lambda entry: str(entry["metadata"]["name"]))
+
+
+def wait_devices(cluster: Cluster, node: str, count: int) -> list[Manifest]:
+    """Waits until the slices of a node have so many devices in all, and are all that their pool should have."""
+
+    def reached() -> list[Manifest] | None:
+        found = slices_of(cluster, node)
+        devices = sum(len(entry["spec"]["devices"]) for entry in found)
+        whole = all(entry["spec"]["pool"]["resourceSliceCount"] == len(found) for entry in found)
+        return found if devices == count and whole else None
+
+    return cluster.wait(reached, lambda: f"{count} devices of {node}: {slices_of(cluster, node)}")
+
+
+def gpu_pod(namespace: str, name: str, count: int, node: str | None = None, cel: str | None = None) -> list[Manifest]:
+    """A pod and the template of its claim for some GPUs."""
+    exactly: Manifest = {"deviceClassName": DRIVER, "count": count, "allocationMode": "ExactCount"}
+    if cel is not None:
+        exactly["selectors"] = [{"cel": {"expression": cel}}]
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}},
+    }
+    spec: Manifest = {
+        "containers": [{"name": "main", "image": "worker", "resources": {"claims": [{"name": "gpus"}]}}],
+        "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": name}],
+        "terminationGracePeriodSeconds": 0,
+    }
+    if node is not None:
+        spec["nodeSelector"] = {"kubernetes.io/hostname": node}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    return [template, pod]
+
+
+def wait_phase(cluster: Cluster, pod: str, phase: str) -> Manifest:
+    def reached() -> Manifest | None:
+        found = cluster.get("pods", pod) or {}
+        return found if found.get("status", {}).get("phase") == phase else None
+
+    return cluster.wait(reached, lambda: f"pod {pod} to be {phase}: {cluster.get('pods', pod)}")
+
+
+def wait_unschedulable(cluster: Cluster, pod: str) -> None:
+    def refused() -> bool | None:
+        conditions = (cluster.get("pods", pod) or {}).get("status", {}).get("conditions", [])
+        return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions) or None
+
+    cluster.wait(refused, lambda: f"pod {pod} to be unschedulable: {cluster.get('pods', pod)}")
+
+
+def allocated(cluster: Cluster) -> list[tuple[str, str]]:
+    """Pool and device of everything that claims of the namespace have."""
+    results = [
+        result
+        for claim in cluster.list("resourceclaims")
+        for result in claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+    ]
+    return sorted((result["pool"], result["device"]) for result in results)
+
+
+def test_a_node_of_a_dra_pool_gets_its_gpus_and_no_other_node_does(cluster: Cluster, pool_nodes: PoolNodes) -> None:
+    (node,) = pool_nodes({EAST: 1}, "slices")
+    (other,) = pool_nodes({EAST: 1}, "slices-none")
+
+    (published,) = wait_devices(cluster, node, 8)
+
+    assert published["metadata"]["ownerReferences"][0]["name"] == node
+    uuids = [device["attributes"]["uuid"]["string"] for device in published["spec"]["devices"]]
+    assert uuids == [gpu_id(node, index) for index in range(8)]
+    assert slices_of(cluster, other) == []
+
+
+def test_more_gpus_than_a_slice_can_have_are_spread_over_several(cluster: Cluster, pool_nodes: PoolNodes) -> None:
+    (node,) = pool_nodes({EAST: 1}, "slices-many")
+
+    published = wait_devices(cluster, node, 130)
+
+    assert [len(entry["spec"]["devices"]) for entry in published] == [128, 2]
+
+
+def test_the_scheduler_allocates_as_many_gpus_as_there_are(cluster: Cluster, pool_nodes: PoolNodes) -> None:
+    (node,) = pool_nodes({EAST: 1}, "slices")
+    wait_devices(cluster, node, 8)
+
+    cluster.apply(*gpu_pod(cluster.namespace, "six", 6, node))
+    wait_phase(cluster, "six", "Running")
+    cluster.apply(*gpu_pod(cluster.namespace, "four", 4, node))
+    wait_unschedulable(cluster, "four")
+    assert len(allocated(cluster)) == 6
+
+    cluster.delete("pods", "six")
+    wait_phase(cluster, "four", "Running")
+    assert len(allocated(cluster)) == 4
+
+
+def test_selectors_on_the_drivers_attributes_choose_the_gpu(cluster: Cluster, pool_nodes: PoolNodes) -> None:
+    (big,) = pool_nodes({EAST: 1}, "slices")
+    (small,) = pool_nodes({EAST: 1}, "slices-small")
+    wait_devices(cluster, big, 8)
+    wait_devices(cluster, small, 1)
+    here = f'device.attributes["{DRIVER}"].productName == "NVIDIA T4"'
+    memory = f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("40Gi"))'
+    old = f'device.attributes["{DRIVER}"].cudaComputeCapability.isLessThan(semver("8.0.0"))'
+
+    cluster.apply(*gpu_pod(cluster.namespace, "t4", 1, cel=f"{here} && {old}"))
+    cluster.apply(*gpu_pod(cluster.namespace, "h100", 2, cel=memory))
+    cluster.apply(*gpu_pod(cluster.namespace, "none", 1, cel=f"{here} && {memory}"))
+
+    assert wait_phase(cluster, "t4", "Running")["spec"]["nodeName"] == small
+    assert wait_phase(cluster, "h100", "Running")["spec"]["nodeName"] == big
+    wait_unschedulable(cluster, "none")
+
+
+def test_slices_follow_the_topology_and_stay_where_it_cannot_be_read(cluster: Cluster, pool_nodes: PoolNodes) -> None:
+    (node,) = pool_nodes({EAST: 1}, "slices")
+    (before,) = wait_devices(cluster, node, 8)
+    changed = {**POOLS, "slices": {"gpu": {"profile": "h100", "offered": "dra", "overrides": {"device_count": 4}}}}
+    broken = {**POOLS, "slices": {"gpu": {"profile": "nothing"}}, "slices-small": POOLS["slices"]}
+    (other,) = pool_nodes({EAST: 1}, "slices-small")
+    wait_devices(cluster, other, 1)
+    try:
+        write_topology(cluster.environment, changed)
+        (after,) = wait_devices(cluster, node, 4)
+        assert after["spec"]["pool"]["generation"] == before["spec"]["pool"]["generation"] + 1
+
+        write_topology(cluster.environment, broken)
+        wait_devices(cluster, other, 8)
+        assert slices_of(cluster, node) == [after]
+        note = cluster.wait_event("InvalidTopology", "topology", NAMESPACE)["note"]
+        assert "nodePools.slices.gpu.profile" in note
+    finally:
+        write_topology(cluster.environment, POOLS)
+    wait_devices(cluster, node, 8)
+
+
+def test_a_deleted_slice_comes_back_and_one_of_a_node_that_leaves_goes(cluster: Cluster, pool_nodes: PoolNodes) -> None:
+    (node,) = pool_nodes({EAST: 1}, "slices")
+    (first,) = wait_devices(cluster, node, 8)
+
+    cluster.delete("resourceslices", first["metadata"]["name"])
+    cluster.wait(
+        lambda: any(entry["metadata"]["uid"] != first["metadata"]["uid"] for entry in slices_of(cluster, node)) or None,
+        lambda: f"another slice of {node}: {slices_of(cluster, node)}",
+    )
+
+    cluster.environment.kubectl("label", "node", node, "run.ai/simulated-gpu-node-pool-")
+    wait_devices(cluster, node, 0)
+
+
+def test_slices_that_others_made_are_left_alone_and_reported(cluster: Cluster) -> None:
+    node = node_manifest(f"node-{unique()}", clique=EAST, pool="slices")
+    name = node["metadata"]["name"]
+    pool = {"name": name, "generation": 7, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": [{"name": "gpu-0"}]}
+    metadata = {"name": f"{name}-{DRIVER}"}
+    foreign = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
+    try:
+        cluster.apply(foreign)
+        (before,) = slices_of(cluster, name)
+        cluster.apply(node)
+        cluster.wait_event("ForeignResourceSlice", name, "default")
+        assert slices_of(cluster, name) == [before]
+    finally:
+        delete_nodes(cluster.environment, [name])
+        cluster.delete("resourceslices", metadata["name"])
+
+
+def test_an_estate_at_rest_costs_no_write_and_no_call_is_denied(
+    cluster: Cluster, running: ControllerProcess, pool_nodes: PoolNodes
+) -> None:
+    nodes = pool_nodes({EAST: 2}, "slices")
+    for node in nodes:
+        wait_devices(cluster, node, 8)
+    account = f"system:serviceaccount:{NAMESPACE}:gpu-mirage-gpu-slices"
+    before = [slices_of(cluster, node) for node in nodes]
+
+    running.stop()
+    running.start()
+
+    calls = [event for event in running.environment.audit_events() if event["user"]["username"] == account]
+    assert [e for e in calls if e["responseStatus"]["code"] == 403] == []
+    assert [slices_of(cluster, node) for node in nodes] == before
+    creations = [
+        event["objectRef"]["name"]
+        for event in calls
+        if event["responseStatus"]["code"] == 201 and event["objectRef"]["resource"] == "resourceslices"
+    ]
+    ours = [name for name in creations if name in {f"{node}-{DRIVER}" for node in nodes}]
+    assert len(ours) == len(set(ours)) == 2
