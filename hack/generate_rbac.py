@@ -22,6 +22,7 @@ BINARIES: Mapping[str, tuple[str, ...]] = {
     "compute-domain": ("controllers.compute_domain", "controllers.channel_slices"),
     "channel-slices": ("controllers.channel_slices",),
     "gpu-slices": ("controllers.gpu_slices",),
+    "node-pool": ("controllers.node_pool",),
 }
 """Which controllers each binary runs."""
 

@@ -7,7 +7,7 @@ derives what it publishes from this model, so that each works when it is deploye
 from controllers.estate.estate import Estate, load
 from controllers.estate.fabric import Fabric, assign_cliques
 from controllers.estate.gpu import Gpu, gpu_id, gpus_of
-from controllers.estate.labels import CLIQUE, node_labels
+from controllers.estate.labels import CLIQUE, label_keys, node_labels
 from controllers.estate.node_topology import GpuStatus, Usage, config_map_labels, statuses_of, topology_text
 from controllers.estate.numa import Numa, Zone, zones_of
 from controllers.estate.pool import DRA, EXTENDED_RESOURCE, FAKE, MOCK, Pool
@@ -35,6 +35,7 @@ __all__ = [
     "config_map_labels",
     "gpu_id",
     "gpus_of",
+    "label_keys",
     "load",
     "merged",
     "node_labels",

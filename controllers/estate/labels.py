@@ -1,9 +1,17 @@
 """The labels that GPU feature discovery would give a node, and those that fake-gpu-operator adds to them."""
 
+from controllers.estate.fabric import Fabric
 from controllers.estate.names import label_value
 from controllers.estate.pool import MOCK, Pool
+from controllers.estate.profile import GpuModel
 
 CLIQUE = "nvidia.com/gpu.clique"
+_COMPLETE = Pool(
+    "complete",
+    gpu=GpuModel("product", "architecture", "1.0", 2**30, "1.2.3", "1.2"),
+    gpu_count=1,
+    fabric=Fabric("00000000-0000-0000-0000-000000000001", 1),
+)
 
 
 def node_labels(pool: Pool, clique: str = "") -> dict[str, str]:
@@ -51,3 +59,8 @@ def _versions(pool: Pool) -> dict[str, str]:
 
 def _parts(prefix: str, version: list[str], names: tuple[str, ...]) -> dict[str, str]:
     return {f"{prefix}.{name}": part for name, part in zip(names, version, strict=False)}
+
+
+def label_keys() -> frozenset[str]:
+    """Every label that a node of any pool may get."""
+    return frozenset(node_labels(_COMPLETE, "clique"))

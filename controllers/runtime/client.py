@@ -116,9 +116,12 @@ class WatchEvent(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A successful write: which object, and the resourceVersion after it; "" where the object went with it."""
+    """A successful write: which object, and the resourceVersion after it; "" where the object went with it.
 
-    resource: Resource
+    ``kind`` is the kind that the writer knows the object by, which tells where it reads the object, too.
+    """
+
+    kind: type[KubeObject]
     key: Key
     uid: str
     resource_version: str
@@ -460,7 +463,7 @@ class Client:
         except (NotFound, Conflict):
             # Conflict: the uid differs, so what was observed is gone and a namesake lives in its place.
             return
-        _note(Write(observed.resource, observed.key, observed.uid, _version_if_it_stays(response.body)))
+        _note(Write(type(observed), observed.key, observed.uid, _version_if_it_stays(response.body)))
 
     # -- the wire -----------------------------------------------------------------------------------------------------
 
@@ -515,7 +518,7 @@ class Client:
 
     def _written(self, kind: type[T], response: HttpResponse) -> T:
         written = kind.decode(response.body)
-        _note(Write(kind.resource, written.key, written.uid, _version_if_it_stays(response.body)))
+        _note(Write(kind, written.key, written.uid, _version_if_it_stays(response.body)))
         return written
 
     def _check(self, resource: Resource, verb: str, subresource: str = "") -> None:

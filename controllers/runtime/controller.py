@@ -11,7 +11,7 @@ from controllers.runtime.client import Write, writes_in_progress
 from controllers.runtime.clock import Clock
 from controllers.runtime.errors import ConfigurationError, Conflict, ObjectGone, RuntimeFault, TerminalError
 from controllers.runtime.limiter import ExponentialLimiter
-from controllers.runtime.meta import KubeObject, Resource
+from controllers.runtime.meta import KubeObject
 from controllers.runtime.metrics import Metrics, ReconcileResult
 from controllers.runtime.predicate import Predicate
 from controllers.runtime.reconcile import Reconciler, Request, Result
@@ -41,7 +41,7 @@ class Informers(Protocol):
 
     def informer(self, kind: type[T]) -> Informer[T]: ...
 
-    def informers_of(self, resource: Resource) -> list[Informer[Any]]: ...
+    def informers_of(self, kind: type[KubeObject]) -> list[Informer[Any]]: ...
 
 
 class Controller:
@@ -144,7 +144,7 @@ class Controller:
         return True
 
     async def _seen(self, write: Write) -> bool:
-        for informer in self._informers.informers_of(write.resource):
+        for informer in self._informers.informers_of(write.kind):
             if not await informer.wait_for(write, self._options.cache_wait):
                 return False
         return True

@@ -15,7 +15,7 @@ from controllers.runtime.client import Client, Selection
 from controllers.runtime.clock import Clock, SystemClock
 from controllers.runtime.controller import Controller, ControllerOptions
 from controllers.runtime.errors import ConfigurationError, RuntimeFault
-from controllers.runtime.meta import KubeObject, Resource
+from controllers.runtime.meta import KubeObject
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.options import ManagerOptions
 from controllers.runtime.probes import Checks, HttpServer
@@ -76,9 +76,16 @@ class Manager:
             raise ConfigurationError(f"the informer of {kind.resource} exists already: select before its first use")
         return cast("Informer[T]", known)
 
-    def informers_of(self, resource: Resource) -> list[Informer[Any]]:
-        """The informers that would see a write to a resource."""
-        return [informer for kind, informer in self._informers.items() if kind.resource == resource]
+    def informers_of(self, kind: type[KubeObject]) -> list[Informer[Any]]:
+        """The informers that would see a write to objects of a kind: its own, or else all of the same resource.
+
+        Kinds of one resource, such as two sorts of ConfigMaps, select different objects, and an informer never sees a
+        write to an object that it does not select.
+        """
+        own = self._informers.get(kind)
+        if own is not None:
+            return [own]
+        return [informer for other, informer in self._informers.items() if other.resource == kind.resource]
 
     def reader(self, kind: type[T]) -> Reader[T]:
         """Cached reads of a kind."""

@@ -37,6 +37,7 @@ class TopologySource:
         configs = manager.informer(TopologyConfig, Selection(namespace=here, fields=f"metadata.name={options.name}"))
         profiles = manager.informer(GpuProfile, Selection(namespace=here, labels=f"{PROFILE_LABEL}=true"))
         self._key = Key(here, options.name)
+        self._informers = (configs, profiles)
         self._configs = configs.store
         self._profiles = profiles.store
         self._recorder = manager.recorder("topology")
@@ -87,6 +88,8 @@ class TopologySource:
 
     def _missing(self) -> str | None:
         """Why there is no estate at all. One bad pool makes nobody not ready, as the others are served."""
+        if not all(informer.synced for informer in self._informers):
+            return None
         whole = [str(problem) for problem in self.estate.problems if not problem.pool]
         return "; ".join(whole) or None if not self.estate.pools else None
 

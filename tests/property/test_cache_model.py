@@ -97,7 +97,7 @@ class Server:
         item = {"metadata": {"name": name, "namespace": "a", "uid": uid, "resourceVersion": str(self.version)}}
         self.objects[name] = item
         self.history.append((self.version, {"type": "MODIFIED" if known else "ADDED", "object": item}))
-        return Write(THINGS, Key("a", name), uid, str(self.version))
+        return Write(Thing, Key("a", name), uid, str(self.version))
 
     def delete(self, name: str) -> None:
         gone = self.objects.pop(name, None)

@@ -426,8 +426,8 @@ def noted(call: Coroutine[Any, Any, Any]) -> list[Write]:
 def test_successful_writes_are_noted_with_what_they_made() -> None:
     client, _ = client_of(Answer(201, body=STORED), Answer(body=status(200)))
     key = Key("a", "x")
-    assert noted(client.create(Thing, {"metadata": {"name": "x", "namespace": "a"}})) == [Write(THINGS, key, "u1", "6")]
-    assert noted(client.delete(OBSERVED)) == [Write(THINGS, key, "u1", "")]
+    assert noted(client.create(Thing, {"metadata": {"name": "x", "namespace": "a"}})) == [Write(Thing, key, "u1", "6")]
+    assert noted(client.delete(OBSERVED)) == [Write(Thing, key, "u1", "")]
 
 
 def going(**metadata: Any) -> Answer:

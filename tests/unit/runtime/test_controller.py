@@ -68,8 +68,8 @@ class FakeInformers:
     def informer(self, kind: type[T]) -> Informer[T]:
         return cast("Informer[T]", self.made.setdefault(kind, FakeInformer()))
 
-    def informers_of(self, resource: Resource) -> list[Informer[Any]]:
-        return [cast("Informer[Any]", fake) for kind, fake in self.made.items() if kind.resource == resource]
+    def informers_of(self, kind: type[KubeObject]) -> list[Informer[Any]]:
+        return [cast("Informer[Any]", fake) for made, fake in self.made.items() if made.resource == kind.resource]
 
 
 class Scripted:
@@ -465,7 +465,7 @@ def writing_once(kind: type[KubeObject] = Thing) -> Behaviour:
     return behave
 
 
-WRITE = Write(THINGS, A, "u", "7")
+WRITE = Write(Thing, A, "u", "7")
 
 
 def test_a_reconcile_after_a_write_waits_until_the_cache_has_it() -> None:

@@ -436,8 +436,21 @@ def test_informers_are_shared() -> None:
     manager = made()
     assert manager.informer(Thing) is manager.informer(Thing)
     assert manager.reader(Thing) is manager.informer(Thing).store
-    assert manager.informers_of(Thing.resource) == [manager.informer(Thing)]
-    assert manager.informers_of(Part.resource) == []
+    assert manager.informers_of(Thing) == [manager.informer(Thing)]
+    assert manager.informers_of(Part) == []
+
+
+def test_a_write_is_looked_for_where_its_kind_is_read() -> None:
+    manager = made()
+
+    class Marked(Thing, frozen=True, kw_only=True):
+        """Things that are selected in another way."""
+
+    marked = manager.informer(Marked, Selection(labels="marked"))
+    assert manager.informers_of(Thing) == [marked]
+    everything = manager.informer(Thing)
+    assert manager.informers_of(Thing) == [everything]
+    assert manager.informers_of(Marked) == [marked]
 
 
 def test_only_the_first_use_may_select() -> None:

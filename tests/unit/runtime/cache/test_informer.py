@@ -521,7 +521,7 @@ def test_each_version_of_an_unreadable_object_is_told_once(caplog: pytest.LogCap
 
 
 def write(version: int | str, name: str = "a", uid: str = "uid-a") -> Write:
-    return Write(THINGS, Key("a", name), uid, str(version))
+    return Write(Thing, Key("a", name), uid, str(version))
 
 
 async def seen_after(informer: Informer[Thing], awaited: Write, timeout: float = 20.0) -> tuple[bool, float]:
