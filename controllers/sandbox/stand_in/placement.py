@@ -11,7 +11,7 @@ from controllers.sandbox.stand_in.allocation import Supply, Want, allocate, allo
 from controllers.sandbox.stand_in.devices import Counter as SharedCounter
 from controllers.sandbox.stand_in.devices import Device, DeviceId, Offer, devices_of, held
 from controllers.sandbox.stand_in.kinds import Body, Claim, DeviceClass, Node, Pod
-from controllers.sandbox.stand_in.matching import lifecycle_taints, matches_node, selects, tolerates_all
+from controllers.sandbox.stand_in.matching import UNSCHEDULABLE, lifecycle_taints, matches_node, selects, tolerates_all
 from controllers.sandbox.stand_in.refusal import SCHEDULER_ERROR, Refusal, Unplaceable
 from controllers.sandbox.stand_in.resources import Amounts, check_room, requested, total
 
@@ -47,11 +47,14 @@ class Picture:
     held: set[DeviceId] = field(default_factory=set)
     left: dict[SharedCounter, Decimal] = field(default_factory=dict)  # of what devices share
     exclusive: list[tuple[Pod, Node]] = field(default_factory=list)
+    taints: dict[str, list[Body]] = field(default_factory=dict)  # by node, those included that are about to come
     _local: dict[str, list[Device]] = field(default_factory=dict)
     _by_name: dict[str, Node] = field(default_factory=dict)
     _devices: dict[DeviceId, Device] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # The taints of a node's state come a moment after the state.
+        self.taints = {node.name: [*lifecycle_taints(node), *node.spec.get("taints", ())] for node in self.nodes}
         self._by_name = {node.name: node for node in self.nodes}
         self._devices = {device.id: device for device in self.offer.devices}
         self.left = dict(self.offer.counters)
@@ -137,7 +140,7 @@ def _decide(pod: Pod, picture: Picture) -> Decision:
     reasons: Counter[str] = Counter()
     for node in picture.nodes:
         try:
-            _check(pod, node)
+            _check(pod, node, picture)
             check_room(amounts, picture.used.get(node.name, {}), node.status.get("allocatable", {}))
             around.check(node)
             return Decision(pod, node.name, _choices(claims, wants, node, picture))
@@ -157,16 +160,16 @@ def _claim(pod: Pod, name: str, claim_name: str | None, picture: Picture) -> Cla
     return claim
 
 
-def _check(pod: Pod, node: Node) -> None:
+def _check(pod: Pod, node: Node, picture: Picture) -> None:
     """What of a node alone stands against a pod. Raises Refusal."""
-    tolerations = pod.spec.get("tolerations", ())
+    tolerations, taints = pod.spec.get("tolerations", ()), picture.taints[node.name]
     if node.deleting:
         raise Refusal("node(s) were being deleted")
-    # The taints come a moment after the state that they stand for.
-    if not tolerates_all(tolerations, lifecycle_taints(node)) and node.spec.get("unschedulable"):
-        raise Refusal("node(s) were unschedulable")
-    if not tolerates_all(tolerations, (*lifecycle_taints(node), *node.spec.get("taints", ()))):
-        raise Refusal("node(s) had untolerated taint(s)")
+    if taints and not tolerates_all(tolerations, taints):
+        cordoned = [taint for taint in taints if taint["key"] == UNSCHEDULABLE]
+        raise Refusal(
+            "node(s) had untolerated taint(s)" if tolerates_all(tolerations, cordoned) else "node(s) were unschedulable"
+        )
     if not selects(pod, node):
         raise Refusal("node(s) didn't match Pod's node affinity/selector")
 
