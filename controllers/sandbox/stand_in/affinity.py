@@ -7,7 +7,7 @@ from typing import Any
 
 from controllers.sandbox.stand_in.kinds import Body, Node, Pod
 from controllers.sandbox.stand_in.matching import matches_labels, selects
-from controllers.sandbox.stand_in.refusal import Refusal
+from controllers.sandbox.stand_in.refusal import UNREADABLE, Refusal
 
 Placed = Mapping[str, Iterable[Pod]]
 """The pods on each node, by its name."""
@@ -91,8 +91,13 @@ def _count(pod: Pod, term: Mapping[str, Any], nodes: Iterable[Node], placed: Pla
 def _who_avoid(pod: Pod, exclusive: Iterable[tuple[Pod, Node]]) -> Iterator[tuple[str, Counter[str]]]:
     for other, node in exclusive:
         for term in _terms(other, "podAntiAffinity"):
+            try:
+                meant = _is_meant(other, pod, term)
+            except UNREADABLE:
+                # The other's wish cannot be read, and this pod is not to wait for that.
+                continue
             domain = node.metadata.labels.get(term["topologyKey"])
-            if domain is not None and _is_meant(other, pod, term):
+            if meant and domain is not None:
                 yield term["topologyKey"], Counter({domain: 1})
 
 

@@ -13,6 +13,7 @@ from controllers.sandbox.cel import Condition, RuleError
 from controllers.sandbox.quantity import parse_quantity
 from controllers.sandbox.stand_in.kinds import Body, Claim, Node, Slice
 from controllers.sandbox.stand_in.matching import matches_node
+from controllers.sandbox.stand_in.refusal import UNREADABLE
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and name."""
@@ -33,7 +34,10 @@ class Reach:
     def includes(self, node: Node) -> bool:
         if self.node:
             return self.node == node.name
-        return self.selector is None or matches_node(self.selector, node)
+        try:
+            return self.selector is None or matches_node(self.selector, node)
+        except UNREADABLE:
+            return False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +148,7 @@ def _read(entry: Slice) -> Offer:
             for name, amount in shared["counters"].items()
         }
         return Offer([_device(entry, device) for device in entry.spec.get("devices", ())], counters)
-    except (AttributeError, KeyError, TypeError, ValueError, StopIteration) as error:
+    except (*UNREADABLE, StopIteration) as error:
         logger.warning("a ResourceSlice cannot be read and offers nothing", slice=entry.name, reason=repr(error))
         return Offer()
 

@@ -12,7 +12,7 @@ from controllers.sandbox.stand_in.devices import Counter as SharedCounter
 from controllers.sandbox.stand_in.devices import Device, DeviceId, Offer, devices_of, held
 from controllers.sandbox.stand_in.kinds import Body, Claim, DeviceClass, Node, Pod
 from controllers.sandbox.stand_in.matching import UNSCHEDULABLE, lifecycle_taints, matches_node, selects, tolerates_all
-from controllers.sandbox.stand_in.refusal import SCHEDULER_ERROR, Refusal, Unplaceable
+from controllers.sandbox.stand_in.refusal import SCHEDULER_ERROR, UNREADABLE, Refusal, Unplaceable
 from controllers.sandbox.stand_in.resources import Amounts, check_room, requested, total
 
 
@@ -66,7 +66,7 @@ class Picture:
         self.placed.setdefault(node, []).append(pod)
         try:
             amounts = requested(pod)
-        except ValueError:
+        except UNREADABLE:
             # It got there past every scheduler; what cannot be read counts for nothing.
             amounts = {}
         self.used[node] = total((self.used.get(node, {}), amounts))
@@ -124,7 +124,7 @@ def decide(pod: Pod, picture: Picture) -> Decision:
         return _decide(pod, picture)
     except Unplaceable:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         raise Unplaceable(f"the stand-in cannot read the pod or what it needs: {error!r}", SCHEDULER_ERROR) from error
 
 
@@ -146,6 +146,9 @@ def _decide(pod: Pod, picture: Picture) -> Decision:
             return Decision(pod, node.name, _choices(claims, wants, node, picture))
         except Refusal as refusal:
             reasons.update(refusal.reasons)
+        except UNREADABLE as error:
+            # It may be the node's fault, and then the others are still good.
+            reasons[f"node(s) that the stand-in cannot judge: {error!r}"] += 1
     if not picture.nodes:
         raise Unplaceable("no nodes available to schedule pods")
     raise Unplaceable(f"{prefix}: {', '.join(sorted(f'{count} {reason}' for reason, count in reasons.items()))}.")

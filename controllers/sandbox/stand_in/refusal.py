@@ -1,5 +1,8 @@
 """Why a pod is not placed."""
 
+UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
+"""What comes of reading a spec that is not as it should be; the API lets some of those in."""
+
 
 class Refusal(Exception):
     """A node is not for a pod; each of ``reasons`` is a line of the count that the pod's condition shows."""
