@@ -264,6 +264,20 @@ def test_one_object_that_makes_no_sense_stops_no_other(world: World) -> None:
     assert f"class {uncompiled}: selector #0" in world.wait_refused("uncompiled", "compilation failed")["message"]
 
 
+def test_kinds_that_are_not_played_say_so(world: World) -> None:
+    spec = {key: value for key, value in workers(world, 1).items() if key != "replicas"}
+    for kind in ("daemonsets", "statefulsets"):
+        world.create(kind, {"metadata": {"name": "web"}, "spec": spec})
+
+    events = world.wait(lambda: found if len(found := world.items("events")) == 2 else None, "both Events")
+
+    assert {(e["involvedObject"]["kind"], e["reason"]) for e in events} == {
+        ("DaemonSet", "NotPlayed"),
+        ("StatefulSet", "NotPlayed"),
+    }
+    assert not world.items("pods")
+
+
 def test_many_pods_fill_many_nodes(world: World) -> None:
     world.add_nodes(20, allocatable={"cpu": "10"})
     labels = {"app": "web"}

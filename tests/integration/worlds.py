@@ -24,6 +24,8 @@ _PATHS = {
     "events": "/api/v1",
     "deployments": "/apis/apps/v1",
     "replicasets": "/apis/apps/v1",
+    "daemonsets": "/apis/apps/v1",
+    "statefulsets": "/apis/apps/v1",
     "jobs": "/apis/batch/v1",
     "resourceclaims": "/apis/resource.k8s.io/v1",
     "resourceclaimtemplates": "/apis/resource.k8s.io/v1",

@@ -7,7 +7,7 @@ from controllers.runtime import Client, ClientOptions, Manager, logs
 from controllers.runtime.clock import Clock
 from controllers.runtime.options import ManagerOptions
 from controllers.runtime.transport import AiohttpTransport, Credentials
-from controllers.sandbox.stand_in import claims, deployments, jobs, kubelet, nodes, replicasets, scheduler
+from controllers.sandbox.stand_in import claims, deployments, jobs, kubelet, nodes, replicasets, scheduler, unplayed
 from controllers.sandbox.stand_in.moment import now_of
 
 NAME = "gpu-mirage-stand-in"
@@ -32,6 +32,7 @@ class StandIn:
         deployments.setup(self._manager, now)
         replicasets.setup(self._manager)
         jobs.setup(self._manager, now)
+        unplayed.setup(self._manager)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
