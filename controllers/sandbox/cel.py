@@ -21,6 +21,9 @@ except ImportError:
     # The library has no build for Linux on ARM. All but rules works without it.
     cel = None
 
+AVAILABLE: Final = cel is not None
+"""Whether anything can be evaluated."""
+
 STRINGS_VERSION: Final = 2
 """Version of the string functions that Kubernetes has."""
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 import uuid
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
@@ -276,6 +277,41 @@ def test_kinds_that_are_not_played_say_so(world: World) -> None:
         ("StatefulSet", "NotPlayed"),
     }
     assert not world.items("pods")
+
+
+def test_nothing_is_written_once_everything_is_as_it_can_be(world: World) -> None:
+    world.add_nodes(2)
+    world.add_gpus(1)
+    world.add_template("gpu")
+    world.create("deployments", {"metadata": {"name": "web"}, "spec": workers(world, 3)})
+    template = {"metadata": {}, "spec": world.pod_spec(restartPolicy="Never")}
+    world.create("jobs", {"metadata": {"name": "job"}, "spec": {"template": template}})
+    world.add_pod("gated", schedulingGates=[{"name": "example.com/gate"}])
+    world.add_pod("templateless", template="no-such")
+    world.wait(lambda: available(world) == 2, "those pods to run that have a device")
+    world.wait(lambda: in_phase(world, "Succeeded"), "the Job's pod")
+
+    seen = [version(world)]
+    quiet = world.wait(lambda: settled(world, seen), "a second without a write")
+
+    assert quiet
+
+
+def in_phase(world: World, phase: str) -> list[Manifest]:
+    return [pod for pod in world.items("pods") if pod["status"]["phase"] == phase]
+
+
+def version(world: World) -> str:
+    """The version of everything in the cluster together."""
+    found: str = world.api.get("/api/v1/nodes").body["metadata"]["resourceVersion"]
+    return found
+
+
+def settled(world: World, seen: list[str]) -> bool:
+    """Whether the version has stayed the same for a second."""
+    time.sleep(1.0)
+    seen.append(version(world))
+    return seen[-1] == seen[-2]
 
 
 def test_many_pods_fill_many_nodes(world: World) -> None:

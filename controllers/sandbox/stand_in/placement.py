@@ -15,6 +15,9 @@ from controllers.sandbox.stand_in.matching import UNSCHEDULABLE, lifecycle_taint
 from controllers.sandbox.stand_in.refusal import SCHEDULER_ERROR, UNREADABLE, Refusal, Unplaceable
 from controllers.sandbox.stand_in.resources import Amounts, check_room, requested, total
 
+MAX_CONSUMERS = 256
+"""Pods that the API lets a claim be reserved for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -160,6 +163,8 @@ def _claim(pod: Pod, name: str, claim_name: str | None, picture: Picture) -> Cla
         raise Unplaceable(f"waiting for the ResourceClaim {claim_name or ''} that the pod calls {name}")
     if claim.deleting:
         raise Unplaceable(f"resourceclaim {claim.name} is being deleted")
+    if len(claim.consumers) >= MAX_CONSUMERS and reservation(pod) not in claim.consumers:
+        raise Unplaceable(f"resourceclaim {claim.name} is reserved for {MAX_CONSUMERS} pods, which is the most")
     return claim
 
 

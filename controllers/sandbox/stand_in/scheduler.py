@@ -34,6 +34,7 @@ EVERYTHING = Key("", "all-pods")
 """The one thing that is ever asked for, so that no two placements can be decided at the same time."""
 
 BATCH = 100  # pods placed on one picture of the cluster
+REFUSED = 2.0  # seconds after a write that was refused for another reason than a change
 PATIENCE = 20  # pods looked at without a pause for whatever else runs in the same process
 
 logger = logs.get_logger(__name__)
@@ -76,8 +77,9 @@ class Scheduler:
             *(self._carry_out(chain) for chain in chains(decisions)),
             *(self._refuse(pod, why, picture) for pod, why in refused),
         )
-        more = len(decisions) == BATCH
-        return Result(0.0) if more else DONE if all(outcomes) else Result(RETRY)
+        if len(decisions) == BATCH:
+            return Result(0.0)
+        return Result(min(filter(None, outcomes))) if any(outcomes) else DONE
 
     async def _decide(
         self, waiting: Iterable[Pod], picture: Picture
@@ -100,15 +102,15 @@ class Scheduler:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, chain: Sequence[Decision]) -> bool:
-        """Carries out decisions one after the other; whether all of them could be."""
+    async def _carry_out(self, chain: Sequence[Decision]) -> float:
+        """Carries out decisions one after the other; returns the seconds to wait before the rest, 0 without any."""
         written: dict[Key, Claim] = {}
         for decision in chain:
-            if not await self._attempt(decision, written):
-                return False
-        return True
+            if wait := await self._attempt(decision, written):
+                return wait
+        return 0.0
 
-    async def _attempt(self, decision: Decision, written: dict[Key, Claim]) -> bool:
+    async def _attempt(self, decision: Decision, written: dict[Key, Claim]) -> float:
         pod = decision.pod
         try:
             for choice in decision.claims:
@@ -117,13 +119,11 @@ class Scheduler:
             await self._bind(decision)
         except (ObjectGone, ApiError) as error:
             # What is reserved by now is found again by the next try, or given back with the pod.
-            level = logger.debug if isinstance(error, Conflict | ObjectGone) else logger.warning
-            level("a pod is not placed yet", pod=str(pod.key), reason=str(error))
-            return False
+            return _failed("a pod is not placed yet", pod, error)
         logger.info("placed", pod=str(pod.key), node=decision.node, claims=len(decision.claims))
         note = f"Successfully assigned {pod.key} to {decision.node}"
         self._recorder.event(pod, "Normal", "Scheduled", note, "Binding")
-        return True
+        return 0.0
 
     async def _bind(self, decision: Decision) -> None:
         target = {"apiVersion": "v1", "kind": "Node", "name": decision.node}
@@ -143,8 +143,8 @@ class Scheduler:
         status = reserved(Choice(claim, choice.allocation), pod)
         return await self._client.json_patch(claim, replaced(status), subresource="status")
 
-    async def _refuse(self, pod: Pod, why: Unplaceable, picture: Picture) -> bool:
-        """Says in a pod's status and in an Event why it waits; whether that is all there is to do."""
+    async def _refuse(self, pod: Pod, why: Unplaceable, picture: Picture) -> float:
+        """Says in a pod's status and in an Event why it waits; returns the seconds after which to try again, or 0."""
         try:
             given_back = stuck(pod, picture)
             for claim in given_back:
@@ -154,9 +154,8 @@ class Scheduler:
                 level("a pod cannot be placed", pod=str(pod.key), reason=why.message)
                 self._recorder.event(pod, "Warning", "FailedScheduling", why.message, "Scheduling")
         except (ObjectGone, ApiError) as error:
-            logger.debug("a pod could not be told why it waits", pod=str(pod.key), reason=str(error))
-            return False
-        return not given_back
+            return _failed("a pod could not be told why it waits", pod, error)
+        return RETRY if given_back else 0.0
 
     async def _give_back(self, claim: Claim) -> None:
         """Lets a claim be allocated anew, elsewhere."""
@@ -166,7 +165,7 @@ class Scheduler:
         try:
             await self._tell(pod, "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
         except (ObjectGone, ApiError) as error:
-            logger.debug("a pod could not be told that it is gated", pod=str(pod.key), reason=str(error))
+            _failed("a pod could not be told that it is gated", pod, error)
 
     async def _tell(self, pod: Pod, reason: str, message: str) -> bool:
         """Writes into a pod's status why it waits; whether that was not there already."""
@@ -208,6 +207,13 @@ class Scheduler:
             if node and not pod.finished:
                 picture.add(pod, node)
         return picture
+
+
+def _failed(what: str, pod: Pod, error: Exception) -> float:
+    """Logs a write that was refused, and returns the seconds after which it is worth another try."""
+    routine = isinstance(error, Conflict | ObjectGone)
+    (logger.debug if routine else logger.warning)(what, pod=str(pod.key), reason=str(error))
+    return RETRY if routine else REFUSED
 
 
 def _turn(pod: Pod) -> tuple[int, str, Key]:

@@ -7,6 +7,7 @@ from controllers.runtime import Client, ClientOptions, Manager, logs
 from controllers.runtime.clock import Clock
 from controllers.runtime.options import ManagerOptions
 from controllers.runtime.transport import AiohttpTransport, Credentials
+from controllers.sandbox.cel import AVAILABLE
 from controllers.sandbox.stand_in import claims, deployments, jobs, kubelet, nodes, replicasets, scheduler, unplayed
 from controllers.sandbox.stand_in.moment import now_of
 
@@ -41,6 +42,11 @@ class StandIn:
             "a stand-in plays scheduler, controller manager and kubelets: first fit, no preemption, no containers; "
             "what it does proves nothing about a real cluster"
         )
+        if not AVAILABLE:
+            logger.warning(
+                "pods with claims for devices will wait: selectors cannot be evaluated, since the package "
+                "cel-expr-python is not installed on this machine"
+            )
         self._task = asyncio.create_task(self._run(), name=NAME)
 
     async def close(self) -> None:
