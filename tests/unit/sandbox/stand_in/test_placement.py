@@ -94,6 +94,14 @@ def test_claim_that_is_absent_or_going_keeps_its_pod_waiting() -> None:
     assert "waiting for the ResourceClaim x" in refusal(pod("p", claims=["x"]), picture(*NODES))
 
 
+def test_claim_has_room_for_as_many_pods_as_the_api_allows() -> None:
+    consumers = [reservation(pod(f"p-{number}")) for number in range(256)]
+    full = claim("c", status={"allocation": {"devices": {"results": []}}, "reservedFor": consumers})
+    seen = picture(*NODES, claims=[full])
+    assert decide(pod("p-7", claims=["c"]), seen).node == "a"
+    assert "resourceclaim c is reserved for 256 pods" in refusal(pod("p", claims=["c"]), seen)
+
+
 def test_missing_class_is_the_fault_of_no_node() -> None:
     seen = picture(*NODES, claims=[claim("c")], classes=[])
     seen.classes = {}
