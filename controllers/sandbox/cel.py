@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from controllers.sandbox.quantity import parse_quantity
 from controllers.sandbox.typeschema import MISSING, Rule, TypeSchema
 
 try:
@@ -19,6 +20,9 @@ try:
 except ImportError:
     # The library has no build for Linux on ARM. All but rules works without it.
     cel = None
+
+AVAILABLE: Final = cel is not None
+"""Whether anything can be evaluated."""
 
 STRINGS_VERSION: Final = 2
 """Version of the string functions that Kubernetes has."""
@@ -97,20 +101,27 @@ def _reason(error: Any) -> str:
 
 
 class Condition:
-    """A condition on one value of any shape, such as the selector of a device class."""
+    """A condition on one value of any shape, such as the selector of a device class.
+
+    Besides what rules know it has quantities and semantic versions, as far as they are compared: in the value the
+    former are numbers with a fraction, the latter text.
+    """
 
     def __init__(self, source: str, variable: str) -> None:
         """``variable`` is the value's name in the condition. Raises RuleError."""
         if cel is None:
             raise RuleError("it cannot be evaluated: the package cel-expr-python is not installed on this machine")
         self._variable = variable
-        environment = cel.NewEnv(variables={variable: cel.Type.DYN}, extensions=_extensions(), functions=_functions())
+        functions = [*_functions(), *_comparisons()]
+        environment = cel.NewEnv(variables={variable: cel.Type.DYN}, extensions=_extensions(), functions=functions)
         self._expression = _compile(environment, source, "BOOL")
 
     def holds(self, value: Any) -> bool:
-        """Whether the condition is true of a value; where it fails, say for a member that is absent, it is not."""
+        """Whether the condition is true of a value. Raises RuleError where it fails, say for an absent member."""
         answer = self._expression.eval(data={self._variable: value})
-        return bool(answer.type() != cel.Type.ERROR and answer.value() is True)
+        if answer.type() == cel.Type.ERROR:
+            raise RuleError(f"CEL runtime error: {_reason(answer.value())}")
+        return answer.value() is True
 
 
 # --- fields that a rule names
@@ -250,4 +261,56 @@ def _functions() -> list[Any]:
         _member("max", [items], anything, lambda values: max(values)),
         _member("find", [text, text], text, _find),
         _member("findAll", [text, text], cel.Type.List(text), _find_all),
+    ]
+
+
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
+
+
+def _version(text: str) -> tuple[Any, ...]:
+    """A semantic version as something that sorts. Raises ValueError."""
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a semantic version")
+    marks = (found[4] or "").split(".")
+    before_release = [(0, int(mark), "") if mark.isdigit() else (1, 0, mark) for mark in marks if mark]
+    return (*(int(number) for number in found.group(1, 2, 3)), not before_release, before_release)
+
+
+def _checked_version(text: str) -> str:
+    _version(text)
+    return text
+
+
+def _compare(left: Any, right: Any) -> int:
+    if isinstance(left, str):
+        left, right = _version(left), _version(right)
+    return int(left > right) - int(left < right)
+
+
+def _function(name: str, result: Any, body: Callable[..., Any]) -> Any:
+    overload = cel.Overload(
+        f"kubernetes_{name}", return_type=result, parameters=[cel.Type.STRING], is_member=False, impl=body
+    )
+    return cel.FunctionDecl(name, [overload])
+
+
+def _comparison(name: str, result: Any, body: Callable[[Any, Any], Any]) -> Any:
+    # The library does not find an overload for values of any type, so there is one for each kind of value.
+    overloads = [
+        cel.Overload(
+            f"kubernetes_{name}_{kind}", return_type=result, parameters=[kind, kind], is_member=True, impl=body
+        )
+        for kind in (cel.Type.DOUBLE, cel.Type.STRING)
+    ]
+    return cel.FunctionDecl(name, overloads)
+
+
+def _comparisons() -> list[Any]:
+    return [
+        _function("quantity", cel.Type.DOUBLE, lambda text: float(parse_quantity(text))),
+        _function("semver", cel.Type.STRING, _checked_version),
+        _comparison("compareTo", cel.Type.INT, _compare),
+        _comparison("isGreaterThan", cel.Type.BOOL, lambda left, right: _compare(left, right) > 0),
+        _comparison("isLessThan", cel.Type.BOOL, lambda left, right: _compare(left, right) < 0),
     ]

@@ -126,7 +126,8 @@ def created(info: ResourceInfo, obj: Object, *, uid: str, now: str, suffix: str)
 
 def without_status(info: ResourceInfo, obj: Object) -> Object:
     """The object to be created without the status that its creator may not set; a built-in kind has an empty one."""
-    if "status" not in info.subresources:
+    # Kubelets register their nodes with a status.
+    if "status" not in info.subresources or info.collection == "nodes":
         return obj
     kept = {key: value for key, value in obj.items() if key != "status"}
     return kept if info.custom else {**kept, "status": {}}

@@ -200,6 +200,17 @@ def test_dry_run_changes_nothing(server: ApiServer, namespace: str) -> None:
     assert server.get(maps(namespace, "b")).body["data"] == {"x": "1"}
 
 
+def test_only_nodes_are_created_with_a_status(server: ApiServer, namespace: str) -> None:
+    name, status = f"{namespace}-node", {"capacity": {"cpu": "4"}, "phase": "Running"}
+    node = server.create("/api/v1/nodes", {"metadata": {"name": name}, "status": status})
+    spec = {"containers": [{"name": "main", "image": "x"}]}
+    body = {"metadata": {"name": "a"}, "spec": spec, "status": {"phase": "Running"}}
+    pod = server.create(f"/api/v1/namespaces/{namespace}/pods", body)
+    assert node["status"]["capacity"] == {"cpu": "4"}
+    assert pod["status"]["phase"] == "Pending"
+    server.send("DELETE", f"/api/v1/nodes/{name}")
+
+
 def test_status_and_spec_are_written_apart(server: ApiServer, namespace: str) -> None:
     path = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from controllers.runtime import Client, Key, Manager, logs
+from controllers.runtime import Client, Key, Manager
 from controllers.runtime.cache import Reader
-from controllers.runtime.errors import ObjectGone
 from controllers.runtime.reconcile import DONE, Request, Result
+from controllers.runtime.recorder import EventRecorder
 from controllers.sandbox.stand_in.kinds import Body, Claim, ClaimTemplate, Pod, owned_by, replaced
+from controllers.sandbox.stand_in.patience import Patient
 
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a claim that is made for a pod: what the pod calls it."""
@@ -17,16 +18,20 @@ PROTECTION = "resource.kubernetes.io/delete-protection"
 
 BY_POD, BY_TEMPLATE = "pod", "template"
 
-logger = logs.get_logger(__name__)
-
 
 class ClaimMaker:
     """Makes the claims of one pod."""
 
     def __init__(
-        self, client: Client, pods: Reader[Pod], claims: Reader[Claim], templates: Reader[ClaimTemplate]
+        self,
+        client: Client,
+        pods: Reader[Pod],
+        claims: Reader[Claim],
+        templates: Reader[ClaimTemplate],
+        recorder: EventRecorder,
     ) -> None:
         self._client = client
+        self._recorder = recorder
         self._pods = pods
         self._claims = claims
         self._templates = templates
@@ -46,8 +51,12 @@ class ClaimMaker:
         """The claims that a pod should have and has not, except those whose template is still to come."""
         found: list[tuple[str, Body]] = []
         for name, template_name in pod.templates:
+            if name in recorded:
+                continue
             template = self._templates.get(Key(pod.namespace, template_name))
-            if name in recorded or template is None:
+            if template is None:
+                note = f"PodResourceClaim {name}: resource claim template {template_name!r} does not exist yet"
+                self._recorder.event(pod, "Warning", "FailedResourceClaimCreation", note, "CreateClaim")
                 continue
             claim = self._made_before(pod, name) or await self._client.create(Claim, claim_for(pod, name, template))
             found.append((name, {"name": name, "resourceClaimName": claim.name}))
@@ -88,24 +97,28 @@ class ClaimReleaser:
             return DONE
         kept = [consumer for consumer in claim.consumers if await self._needs(claim, consumer)]
         unused = not kept and (claim.deleting or bool(claim.consumers))
-        try:
-            if len(kept) != len(claim.consumers) or (unused and claim.allocation):
-                patch = replaced(released(claim, kept))
-                claim = await self._client.json_patch(claim, patch, subresource="status")
-            if unused:
-                await self._client.remove_finalizer(claim, PROTECTION)
-            if not claim.deleting and self._owner_is_done(claim):
-                await self._client.delete(claim)
-        except ObjectGone:
-            return DONE
+        if len(kept) != len(claim.consumers) or unused:
+            claim = await self._release(claim, kept)
+        if unused:
+            await self._client.remove_finalizer(claim, PROTECTION)
+        if not claim.deleting and not kept and self._owner_is_done(claim):
+            await self._client.delete(claim)
         return DONE
+
+    async def _release(self, claim: Claim, kept: list[Any]) -> Claim:
+        status = released(claim, kept)
+        if status == claim.status:
+            return claim
+        return await self._client.json_patch(claim, replaced(status), subresource="status")
 
     async def _needs(self, claim: Claim, consumer: Any) -> bool:
         if consumer.get("resource") != "pods":
             return True
         key = Key(claim.namespace, consumer["name"])
-        # The cache of pods may be behind the one of claims, and a live pod must not lose its device.
-        pod = self._pods.get(key) or await self._client.find(Pod, key.name, key.namespace)
+        pod = self._pods.get(key)
+        if pod is None or pod.uid != consumer["uid"]:
+            # The cache of pods may be behind the one of claims, and a live pod must not lose its device.
+            pod = await self._client.find(Pod, key.name, key.namespace)
         return pod is not None and pod.uid == consumer["uid"] and not pod.finished
 
     def _owner_is_done(self, claim: Claim) -> bool:
@@ -118,6 +131,9 @@ def released(claim: Claim, kept: list[Any]) -> Body:
     status = {key: value for key, value in claim.status.items() if key != "reservedFor"}
     if kept:
         return {**status, "reservedFor": kept}
+    if PROTECTION not in claim.metadata.finalizers:
+        # Somebody else's allocation, who has said nothing of giving it back.
+        return status
     return {key: value for key, value in status.items() if key not in {"allocation", "devices"}}
 
 
@@ -127,17 +143,19 @@ def setup(manager: Manager) -> None:
     pods = manager.informer(Pod).store
     claims.add_index(BY_POD, _pods_of)
     pods.add_index(BY_TEMPLATE, lambda pod: {f"{pod.namespace}/{template}" for _, template in pod.templates})
+    recorder = manager.recorder("stand-in-claims")
+    maker = ClaimMaker(manager.client, pods, claims, manager.reader(ClaimTemplate), recorder)
     (
         manager.controller("stand-in-claims")
         .for_(Pod)
         .watches(ClaimTemplate, maps_to=lambda t: [p.key for p in pods.by_index(BY_TEMPLATE, str(t.key))])
-        .reconciles_with(ClaimMaker(manager.client, pods, claims, manager.reader(ClaimTemplate)))
+        .reconciles_with(Patient(maker))
     )
     (
         manager.controller("stand-in-release")
         .for_(Claim)
         .watches(Pod, maps_to=lambda pod: [claim.key for claim in claims.by_index(BY_POD, pod.uid)])
-        .reconciles_with(ClaimReleaser(manager.client, claims, pods))
+        .reconciles_with(Patient(ClaimReleaser(manager.client, claims, pods)))
     )
 
 

@@ -1,130 +1,206 @@
-"""Which devices there are, and which of them a claim gets."""
+"""Which devices there are: those that the ResourceSlices of complete pools offer."""
 
 import functools
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
+from controllers.runtime import logs
 from controllers.sandbox.cel import Condition, RuleError
-from controllers.sandbox.stand_in.kinds import Body, Claim, DeviceClass, Slice
+from controllers.sandbox.quantity import parse_quantity
+from controllers.sandbox.stand_in.kinds import Body, Claim, Node, Slice
+from controllers.sandbox.stand_in.matching import matches_node
+from controllers.sandbox.stand_in.refusal import UNREADABLE
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and name."""
 
+Counter = tuple[str, str, str, str]
+"""Driver, pool, counter set and name of what devices of a pool share."""
 
-class Refusal(Exception):
-    """No devices for a claim on a node; the message says why, as the pod's condition will."""
+logger = logs.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """From which nodes a device can be used; all of them where nothing is said."""
+
+    node: str = ""
+    selector: Mapping[str, Any] | None = None
+
+    def includes(self, node: Node) -> bool:
+        if self.node:
+            return self.node == node.name
+        try:
+            return self.selector is None or matches_node(self.selector, node)
+        except UNREADABLE:
+            return False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Device:
-    """One device of a slice; ``node`` is "" where every node can reach it."""
+    """One device of a slice."""
 
     id: DeviceId
-    node: str = ""
-    view: Mapping[str, Any] = field(default_factory=dict)  # what selectors see of it
+    reach: Reach = Reach()
+    attributes: Mapping[str, Any] = field(default_factory=dict)  # values by domain/name
+    capacity: Mapping[str, Decimal] = field(default_factory=dict)  # by domain/name
+    taints: Sequence[Mapping[str, Any]] = ()
+    consumes: Mapping[Counter, Decimal] = field(default_factory=dict)
+    unusable: str = ""  # why the stand-in leaves it alone, "" where it does not
+    verdicts: dict[str, bool | str] = field(default_factory=dict)  # by expression; text says why there is none
 
-    @property
-    def driver(self) -> str:
-        return self.id[0]
+    def __str__(self) -> str:
+        return "/".join(self.id)
 
+    def answers(self, expression: str) -> bool:
+        """Whether a selector's expression is true of the device. Raises RuleError where it cannot be evaluated."""
+        verdict = self.verdicts.get(expression)
+        if verdict is None:
+            verdict = self.verdicts[expression] = self._verdict(expression)
+        if isinstance(verdict, str):
+            raise RuleError(verdict)
+        return verdict
 
-def offered(slices: Iterable[Slice]) -> list[Device]:
-    """The devices of all pools, each in its newest generation; a pool that is not complete offers nothing."""
-    pools: dict[tuple[str, str], list[Slice]] = defaultdict(list)
-    for entry in slices:
-        pools[entry.spec["driver"], entry.spec["pool"]["name"]].append(entry)
-    return [device for pool in pools.values() for entry in _newest(pool) for device in _devices(entry)]
+    def _verdict(self, expression: str) -> bool | str:
+        try:
+            return _condition(expression).holds(self._view(expression))
+        except RuleError as error:
+            return str(error)
 
-
-def _newest(pool: Sequence[Slice]) -> list[Slice]:
-    generation = max(entry.spec["pool"]["generation"] for entry in pool)
-    newest = [entry for entry in pool if entry.spec["pool"]["generation"] == generation]
-    return newest if len(newest) == newest[0].spec["pool"]["resourceSliceCount"] else []
-
-
-def _devices(entry: Slice) -> Iterable[Device]:
-    spec = entry.spec
-    if not spec.get("nodeName") and not spec.get("allNodes"):
-        return
-    for device in spec.get("devices", ()):
-        name = (spec["driver"], spec["pool"]["name"], device["name"])
-        yield Device(name, spec.get("nodeName", ""), _view(spec["driver"], device))
-
-
-def _view(driver: str, device: Mapping[str, Any]) -> Body:
-    """A device as selectors see it: attributes by domain and name, where the driver's own need no domain."""
-    attributes: dict[str, Body] = defaultdict(dict)
-    for name, value in device.get("attributes", {}).items():
-        domain, _, own = name.rpartition("/")
-        attributes[domain or driver][own] = next(iter(value.values()))
-    return {"driver": driver, "attributes": dict(attributes)}
+    def _view(self, expression: str) -> Body:
+        """What an expression sees; a domain of which the device has nothing is empty and not absent."""
+        named = _DOMAIN.findall(expression)
+        capacity = {name: float(number) for name, number in self.capacity.items()}
+        return {
+            "driver": self.id[0],
+            "attributes": {**{name: {} for name in named}, **_by_domain(self.attributes)},
+            "capacity": {**{name: {} for name in named}, **_by_domain(capacity)},
+        }
 
 
-def held(claims: Iterable[Claim]) -> set[DeviceId]:
-    """The devices that claims have."""
-    return {
-        (result["driver"], result["pool"], result["device"])
-        for claim in claims
-        for result in (claim.allocation or {}).get("devices", {}).get("results", ())
-    }
-
-
-def allocation(claim: Claim, node: str, free: Sequence[Device], classes: Mapping[str, DeviceClass]) -> Body:
-    """The first free devices on a node that answer a claim's requests. Raises Refusal where there are too few."""
-    wanted = claim.spec.get("devices", {})
-    if wanted.get("constraints"):
-        raise Refusal("the stand-in does not understand constraints of claims")
-    left, results, config = list(free), [], []
-    for request in wanted.get("requests", ()):
-        device_class = _class_of(request, classes)
-        chosen = _choose(request, device_class, left)
-        left = [device for device in left if device not in chosen]
-        results += [_result(request["name"], device) for device in chosen]
-        config += [
-            {"source": "FromClass", "requests": [request["name"]], **entry}
-            for entry in device_class.spec.get("config", ())
-        ]
-    config += [{"source": "FromClaim", **entry} for entry in wanted.get("config", ())]
-    devices = {"results": results, **({"config": config} if config else {})}
-    return {"devices": devices, "nodeSelector": _only_on(node)}
-
-
-def _class_of(request: Mapping[str, Any], classes: Mapping[str, DeviceClass]) -> DeviceClass:
-    exactly = request.get("exactly")
-    if exactly is None or exactly.get("allocationMode", "ExactCount") != "ExactCount" or exactly.get("adminAccess"):
-        raise Refusal(f"the stand-in understands only requests for an exact count of devices, unlike {request['name']}")
-    found = classes.get(exactly["deviceClassName"])
-    if found is None:
-        raise Refusal(f"device class {exactly['deviceClassName']} does not exist")
-    return found
-
-
-def _choose(request: Mapping[str, Any], device_class: DeviceClass, free: Sequence[Device]) -> list[Device]:
-    exactly = request["exactly"]
-    selectors = [*device_class.spec.get("selectors", ()), *exactly.get("selectors", ())]
-    conditions = [_condition(selector["cel"]["expression"]) for selector in selectors]
-    fitting = [device for device in free if all(condition.holds(device.view) for condition in conditions)]
-    count = exactly.get("count", 1)
-    if len(fitting) < count:
-        raise Refusal("cannot allocate all claims")
-    return fitting[:count]
+_DOMAIN = re.compile(r"""(?:attributes|capacity)\s*\[\s*["']([^"']+)["']\s*\]""")
 
 
 @functools.lru_cache(maxsize=1024)
 def _condition(expression: str) -> Condition:
+    return Condition(expression, "device")
+
+
+def _by_domain(values: Mapping[str, Any]) -> dict[str, Body]:
+    found: dict[str, Body] = defaultdict(dict)
+    for name, value in values.items():
+        domain, _, own = name.rpartition("/")
+        found[domain][own] = value
+    return dict(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """All devices that there are, and how much there is of what they share."""
+
+    devices: Sequence[Device] = ()
+    counters: Mapping[Counter, Decimal] = field(default_factory=dict)
+
+
+class Catalogue:
+    """Reads slices, each version of one once."""
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[str, str], Offer] = {}
+
+    def offer(self, slices: Iterable[Slice]) -> Offer:
+        """What all pools offer, each in its newest generation; a pool that is not complete offers nothing."""
+        newest = _newest(slices)
+        versions = {(entry.uid, entry.metadata.resource_version): entry for entry in newest}
+        self._read = {version: self._read.get(version) or _read(entry) for version, entry in versions.items()}
+        parts = self._read.values()
+        counters = {counter: number for part in parts for counter, number in part.counters.items()}
+        return Offer([device for part in parts for device in part.devices], counters)
+
+
+def _newest(slices: Iterable[Slice]) -> Iterator[Slice]:
+    pools: dict[tuple[str, str], list[Slice]] = defaultdict(list)
+    for entry in sorted(slices, key=lambda entry: entry.name):
+        pool = entry.spec.get("pool", {})
+        pools[entry.spec.get("driver", ""), pool.get("name", "")].append(entry)
+    for entries in pools.values():
+        generation = max(_of_pool(entry, "generation") for entry in entries)
+        newest = [entry for entry in entries if _of_pool(entry, "generation") == generation]
+        if len(newest) == _of_pool(newest[0], "resourceSliceCount"):
+            yield from newest
+
+
+def _of_pool(entry: Slice, name: str) -> int:
+    number = entry.spec.get("pool", {}).get(name, 0)
+    return number if isinstance(number, int) else 0
+
+
+def _read(entry: Slice) -> Offer:
+    """What one slice offers: nothing where it cannot be read, since others must not suffer for that."""
     try:
-        return Condition(expression, "device")
-    except RuleError as error:
-        raise Refusal(f"a selector of devices is not understood: {error}") from error
+        counters = {
+            _counter(entry, shared["name"], name): parse_quantity(amount["value"])
+            for shared in entry.spec.get("sharedCounters", ())
+            for name, amount in shared["counters"].items()
+        }
+        return Offer([_device(entry, device) for device in entry.spec.get("devices", ())], counters)
+    except (*UNREADABLE, StopIteration) as error:
+        logger.warning("a ResourceSlice cannot be read and offers nothing", slice=entry.name, reason=repr(error))
+        return Offer()
 
 
-def _result(request: str, device: Device) -> Body:
-    driver, pool, name = device.id
-    return {"request": request, "driver": driver, "pool": pool, "device": name}
+def _device(entry: Slice, device: Mapping[str, Any]) -> Device:
+    driver = entry.spec["driver"]
+    return Device(
+        id=(driver, entry.spec["pool"]["name"], device["name"]),
+        reach=_reach(device if entry.spec.get("perDeviceNodeSelection") else entry.spec),
+        attributes={
+            _qualified(driver, name): next(iter(value.values())) for name, value in device.get("attributes", {}).items()
+        },
+        capacity={
+            _qualified(driver, name): parse_quantity(value["value"])
+            for name, value in device.get("capacity", {}).items()
+        },
+        taints=device.get("taints", ()),
+        consumes={
+            _counter(entry, use["counterSet"], name): parse_quantity(amount["value"])
+            for use in device.get("consumesCounters", ())
+            for name, amount in use["counters"].items()
+        },
+        unusable=next((f"has {name}" for name in _NOT_PLAYED if device.get(name)), ""),
+    )
 
 
-def _only_on(node: str) -> Body:
-    field_of_node = {"key": "metadata.name", "operator": "In", "values": [node]}
-    return {"nodeSelectorTerms": [{"matchFields": [field_of_node]}]}
+_NOT_PLAYED = ("allowMultipleAllocations", "bindingConditions", "bindsToNode")
+
+
+def _qualified(driver: str, name: str) -> str:
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def _counter(entry: Slice, counter_set: str, name: str) -> Counter:
+    return entry.spec["driver"], entry.spec["pool"]["name"], counter_set, name
+
+
+def _reach(spec: Mapping[str, Any]) -> Reach:
+    if spec.get("nodeName"):
+        return Reach(node=spec["nodeName"])
+    if spec.get("allNodes"):
+        return Reach()
+    return Reach(selector=spec["nodeSelector"])
+
+
+def held(claims: Iterable[Claim]) -> set[DeviceId]:
+    """The devices that claims have to themselves."""
+    return {device for claim in claims for device in devices_of(claim.allocation)}
+
+
+def devices_of(allocation: Mapping[str, Any] | None) -> Iterator[DeviceId]:
+    """The devices that an allocation takes; administrators only look at theirs."""
+    for result in (allocation or {}).get("devices", {}).get("results", ()):
+        if not result.get("adminAccess"):
+            yield result["driver"], result["pool"], result["device"]

@@ -1,41 +1,22 @@
-"""On which nodes a pod may run: pure decisions on a picture of the cluster at one moment."""
+"""On which node a pod goes: pure decisions on a picture of the cluster at one moment."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from decimal import Decimal
 
 from controllers.runtime import Key
-from controllers.sandbox.selectors import Requirement
-from controllers.sandbox.stand_in.devices import Device, DeviceId, Refusal, allocation
+from controllers.sandbox.stand_in import affinity
+from controllers.sandbox.stand_in.allocation import Supply, Want, allocate, allocation_of, wants_of
+from controllers.sandbox.stand_in.devices import Counter as SharedCounter
+from controllers.sandbox.stand_in.devices import Device, DeviceId, Offer, devices_of, held
 from controllers.sandbox.stand_in.kinds import Body, Claim, DeviceClass, Node, Pod
+from controllers.sandbox.stand_in.matching import UNSCHEDULABLE, lifecycle_taints, matches_node, selects, tolerates_all
+from controllers.sandbox.stand_in.refusal import SCHEDULER_ERROR, UNREADABLE, Refusal, Unplaceable
+from controllers.sandbox.stand_in.resources import Amounts, check_room, requested, total
 
-_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent", "Gt": "gt", "Lt": "lt"}
-_UNBOUNDED = 2**31
-
-
-@dataclass(slots=True)
-class Picture:
-    """The cluster at one moment, with what was decided since that moment."""
-
-    nodes: Sequence[Node]
-    placed: dict[str, list[Pod]]  # by node
-    claims: dict[Key, Claim]
-    devices: Mapping[str, list[Device]]  # by node; "" for those that all can reach
-    held: set[DeviceId]
-    classes: Mapping[str, DeviceClass]
-    decided: list["Decision"] = field(default_factory=list)
-
-    def take(self, decision: "Decision") -> None:
-        """Make a decision part of the picture."""
-        self.decided.append(decision)
-        self.placed.setdefault(decision.node, []).append(decision.pod)
-        for choice in decision.claims:
-            consumers = [*choice.claim.consumers, reservation(decision.pod)]
-            status = {**choice.claim.status, "allocation": choice.allocation, "reservedFor": consumers}
-            self.claims[choice.claim.key] = Claim(metadata=choice.claim.metadata, spec=choice.claim.spec, status=status)
-            results = choice.allocation.get("devices", {}).get("results", ())
-            self.held |= {(result["driver"], result["pool"], result["device"]) for result in results}
+MAX_CONSUMERS = 256
+"""Pods that the API lets a claim be reserved for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +24,7 @@ class Choice:
     """What a claim gets."""
 
     claim: Claim
-    allocation: Mapping[str, Any]
+    allocation: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +33,80 @@ class Decision:
 
     pod: Pod
     node: str
-    claims: tuple[Choice, ...]
+    claims: tuple[Choice, ...] = ()
+
+
+@dataclass(slots=True)
+class Picture:
+    """The cluster at one moment, with what was decided since that moment."""
+
+    nodes: Sequence[Node]
+    claims: dict[Key, Claim]
+    classes: Mapping[str, DeviceClass]
+    offer: Offer
+    now: str
+    placed: dict[str, list[Pod]] = field(default_factory=dict)  # by node
+    used: dict[str, Amounts] = field(default_factory=dict)  # of each node's resources
+    held: set[DeviceId] = field(default_factory=set)
+    left: dict[SharedCounter, Decimal] = field(default_factory=dict)  # of what devices share
+    exclusive: list[tuple[Pod, Node]] = field(default_factory=list)
+    taints: dict[str, list[Body]] = field(default_factory=dict)  # by node, those included that are about to come
+    _local: dict[str, list[Device]] = field(default_factory=dict)
+    _by_name: dict[str, Node] = field(default_factory=dict)
+    _devices: dict[DeviceId, Device] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # The taints of a node's state come a moment after the state.
+        self.taints = {node.name: [*lifecycle_taints(node), *node.spec.get("taints", ())] for node in self.nodes}
+        self._by_name = {node.name: node for node in self.nodes}
+        self._devices = {device.id: device for device in self.offer.devices}
+        self.left = dict(self.offer.counters)
+        for device in held(self.claims.values()):
+            self._hold(device)
+
+    def add(self, pod: Pod, node: str) -> None:
+        """A pod is on a node."""
+        self.placed.setdefault(node, []).append(pod)
+        try:
+            amounts = requested(pod)
+        except UNREADABLE:
+            # It got there past every scheduler; what cannot be read counts for nothing.
+            amounts = {}
+        self.used[node] = total((self.used.get(node, {}), amounts))
+        if affinity.is_exclusive(pod) and node in self._by_name:
+            self.exclusive.append((pod, self._by_name[node]))
+
+    def take(self, decision: Decision) -> None:
+        """Make a decision part of the picture."""
+        self.add(decision.pod, decision.node)
+        for choice in decision.claims:
+            status = reserved(choice, decision.pod)
+            self.claims[choice.claim.key] = Claim(metadata=choice.claim.metadata, spec=choice.claim.spec, status=status)
+            for device in devices_of(choice.allocation):
+                self._hold(device)
+
+    def supply(self, node: Node) -> Supply:
+        """What of the devices a node has and can reach is free."""
+        if not self._local:
+            self._local = self._reachable()
+        return Supply(self._local[node.name], self.held, self.left)
+
+    def _reachable(self) -> dict[str, list[Device]]:
+        own: dict[str, list[Device]] = defaultdict(list)
+        shared: list[Device] = []
+        for device in self.offer.devices:
+            (own[device.reach.node] if device.reach.node else shared).append(device)
+        return {
+            node.name: [*own[node.name], *(device for device in shared if device.reach.includes(node))]
+            for node in self.nodes
+        }
+
+    def _hold(self, device: DeviceId) -> None:
+        known = self._devices.get(device)
+        if device not in self.held and known is not None:
+            for counter, number in known.consumes.items():
+                self.left[counter] = self.left.get(counter, Decimal()) - number
+        self.held.add(device)
 
 
 def reservation(pod: Pod) -> Body:
@@ -60,143 +114,85 @@ def reservation(pod: Pod) -> Body:
     return {"resource": "pods", "name": pod.name, "uid": pod.uid}
 
 
+def reserved(choice: Choice, pod: Pod) -> Body:
+    """The status of a claim that a pod has got."""
+    consumers, own = choice.claim.consumers, reservation(pod)
+    with_own = consumers if own in consumers else [*consumers, own]
+    return {**choice.claim.status, "allocation": choice.allocation, "reservedFor": with_own}
+
+
 def decide(pod: Pod, picture: Picture) -> Decision:
-    """The first node that fits. Raises Refusal with the reasons of all of them, as kubectl shows them."""
-    claims = _claims_of(pod, picture)
-    counted = [_peers_by_domain(pod, constraint, picture) for constraint in _spread(pod)]
+    """The first node that fits. Raises Unplaceable with the reasons of all of them, as kubectl shows them."""
+    try:
+        return _decide(pod, picture)
+    except Unplaceable:
+        raise
+    except UNREADABLE as error:
+        raise Unplaceable(f"the stand-in cannot read the pod or what it needs: {error!r}", SCHEDULER_ERROR) from error
+
+
+def _decide(pod: Pod, picture: Picture) -> Decision:
+    claims = [_claim(pod, name, claim_name, picture) for name, claim_name in pod.claims]
+    prefix = f"0/{len(picture.nodes)} nodes are available"
+    try:
+        wants = wants_of([claim for claim in claims if claim.allocation is None], picture.classes)
+    except Unplaceable as why:
+        raise Unplaceable(f"{prefix}: {why.message}.", why.reason) from None
+    amounts = requested(pod)
+    around = affinity.neighbourhood(pod, picture.nodes, picture.placed, picture.exclusive)
     reasons: Counter[str] = Counter()
     for node in picture.nodes:
         try:
             _check(pod, node, picture)
-            for constraint, peers in zip(_spread(pod), counted, strict=True):
-                _check_spread(node, constraint, peers)
-            return Decision(pod, node.name, _choices(claims, node, picture))
+            check_room(amounts, picture.used.get(node.name, {}), node.status.get("allocatable", {}))
+            around.check(node)
+            return Decision(pod, node.name, _choices(claims, wants, node, picture))
         except Refusal as refusal:
-            reasons[str(refusal)] += 1
-    listed = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-    what = f"{len(picture.nodes)} nodes are available" + (f": {listed}" if listed else "")
-    raise Refusal(f"0/{what}.")
+            reasons.update(refusal.reasons)
+        except UNREADABLE as error:
+            # It may be the node's fault, and then the others are still good.
+            reasons[f"node(s) that the stand-in cannot judge: {error!r}"] += 1
+    if not picture.nodes:
+        raise Unplaceable("no nodes available to schedule pods")
+    raise Unplaceable(f"{prefix}: {', '.join(sorted(f'{count} {reason}' for reason, count in reasons.items()))}.")
 
 
-def _claims_of(pod: Pod, picture: Picture) -> list[Claim]:
-    found = []
-    for name, claim_name in pod.claims:
-        claim = picture.claims.get(Key(pod.namespace, claim_name)) if claim_name else None
-        if claim is None or claim.deleting:
-            raise Refusal(f"waiting for the ResourceClaim that the pod calls {name}")
-        found.append(claim)
-    return found
+def _claim(pod: Pod, name: str, claim_name: str | None, picture: Picture) -> Claim:
+    claim = picture.claims.get(Key(pod.namespace, claim_name)) if claim_name else None
+    if claim is None:
+        raise Unplaceable(f"waiting for the ResourceClaim {claim_name or ''} that the pod calls {name}")
+    if claim.deleting:
+        raise Unplaceable(f"resourceclaim {claim.name} is being deleted")
+    if len(claim.consumers) >= MAX_CONSUMERS and reservation(pod) not in claim.consumers:
+        raise Unplaceable(f"resourceclaim {claim.name} is reserved for {MAX_CONSUMERS} pods, which is the most")
+    return claim
 
 
 def _check(pod: Pod, node: Node, picture: Picture) -> None:
     """What of a node alone stands against a pod. Raises Refusal."""
-    if not node.ready or node.deleting:
-        raise Refusal("node(s) were not ready")
-    if node.spec.get("unschedulable"):
-        raise Refusal("node(s) were unschedulable")
-    if not _selects(pod, node):
-        raise Refusal("node(s) didn't match Pod's node affinity/selector")
-    for taint in node.spec.get("taints", ()):
-        if taint["effect"] != "PreferNoSchedule" and not any(_tolerates(t, taint) for t in _tolerations(pod)):
-            raise Refusal("node(s) had untolerated taint(s)")
-    room = int(node.status.get("allocatable", {}).get("pods", _UNBOUNDED))
-    if len(picture.placed.get(node.name, ())) >= room:
-        raise Refusal("Too many pods")
-
-
-def _selects(pod: Pod, node: Node) -> bool:
-    labels = node.metadata.labels
-    if any(labels.get(key) != value for key, value in pod.spec.get("nodeSelector", {}).items()):
-        return False
-    affinity = pod.spec.get("affinity", {}).get("nodeAffinity", {})
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    return required is None or matches_node(required, node)
-
-
-def matches_node(selector: Mapping[str, Any], node: Node) -> bool:
-    """Whether one of a node selector's terms fits."""
-    fields = {"metadata.name": node.name}
-    return any(
-        _all_match(term.get("matchExpressions", ()), node.metadata.labels)
-        and _all_match(term.get("matchFields", ()), fields)
-        for term in selector.get("nodeSelectorTerms", ())
-    )
-
-
-def _all_match(expressions: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> bool:
-    return all(
-        Requirement(e["key"], _OPERATORS[e["operator"]], frozenset(e.get("values", ()))).matches(labels)
-        for e in expressions
-    )
-
-
-def matches_labels(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether a label selector of an object, not of a request, selects labels."""
-    wanted = selector.get("matchLabels", {})
-    same = all(labels.get(key) == value for key, value in wanted.items())
-    return same and _all_match(selector.get("matchExpressions", ()), labels)
-
-
-def _tolerations(pod: Pod) -> Iterable[Mapping[str, Any]]:
-    tolerations: Iterable[Mapping[str, Any]] = pod.spec.get("tolerations", ())
-    return tolerations
-
-
-def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    if toleration.get("effect") not in (None, "", taint["effect"]):
-        return False
-    if toleration.get("key") not in (None, "", taint["key"]):
-        return False
-    return toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
-
-
-# -- spreading --------------------------------------------------------------------------------------------------------
-
-
-def _spread(pod: Pod) -> Iterator[Mapping[str, Any]]:
-    """The constraints that forbid a node; those that only prefer one are nothing to a first fit."""
-    for constraint in pod.spec.get("topologySpreadConstraints", ()):
-        if constraint["whenUnsatisfiable"] == "DoNotSchedule":
-            yield constraint
-
-
-def _peers_by_domain(pod: Pod, constraint: Mapping[str, Any], picture: Picture) -> Counter[str]:
-    """How many pods each value of the topology key has that the constraint counts, those without any included."""
-    key, selector = constraint["topologyKey"], constraint.get("labelSelector", {})
-    counted: Counter[str] = Counter()
-    for node in picture.nodes:
-        if key not in node.metadata.labels or not _selects(pod, node):
-            continue
-        counted[node.metadata.labels[key]] += sum(
-            peer.namespace == pod.namespace and not peer.deleting and matches_labels(selector, peer.metadata.labels)
-            for peer in picture.placed.get(node.name, ())
+    tolerations, taints = pod.spec.get("tolerations", ()), picture.taints[node.name]
+    if node.deleting:
+        raise Refusal("node(s) were being deleted")
+    if taints and not tolerates_all(tolerations, taints):
+        cordoned = [taint for taint in taints if taint["key"] == UNSCHEDULABLE]
+        raise Refusal(
+            "node(s) had untolerated taint(s)" if tolerates_all(tolerations, cordoned) else "node(s) were unschedulable"
         )
-    return counted
+    if not selects(pod, node):
+        raise Refusal("node(s) didn't match Pod's node affinity/selector")
 
 
-def _check_spread(node: Node, constraint: Mapping[str, Any], peers: Counter[str]) -> None:
-    domain = node.metadata.labels.get(constraint["topologyKey"])
-    if domain is None or peers[domain] + 1 - min(peers.values()) > constraint["maxSkew"]:
-        raise Refusal("node(s) didn't match pod topology spread constraints")
+def _choices(claims: Iterable[Claim], wants: Sequence[Want], node: Node, picture: Picture) -> tuple[Choice, ...]:
+    given = [claim for claim in claims if claim.allocation is not None]
+    if not all(is_reachable(claim, node) for claim in given):
+        raise Refusal("resourceclaim not available on the node")
+    grants = allocate(wants, picture.supply(node)) if wants else []
+    fresh = [claim for claim in claims if claim.allocation is None]
+    chosen = [Choice(claim, claim.allocation or {}) for claim in given]
+    return (*chosen, *(Choice(claim, allocation_of(claim, grants, node.name, picture.now)) for claim in fresh))
 
 
-# -- claims -----------------------------------------------------------------------------------------------------------
-
-
-def _choices(claims: Iterable[Claim], node: Node, picture: Picture) -> tuple[Choice, ...]:
-    free = [
-        device
-        for device in (*picture.devices.get(node.name, ()), *picture.devices.get("", ()))
-        if device.id not in picture.held
-    ]
-    chosen: list[Choice] = []
-    for claim in claims:
-        given = claim.allocation
-        if given is None:
-            given = allocation(claim, node.name, free, picture.classes)
-            results = {(r["driver"], r["pool"], r["device"]) for r in given["devices"]["results"]}
-            free = [device for device in free if device.id not in results]
-        elif "nodeSelector" in given and not matches_node(given["nodeSelector"], node):
-            raise Refusal("node(s) cannot reach the devices of an allocated ResourceClaim")
-        chosen.append(Choice(claim, given))
-    return tuple(chosen)
+def is_reachable(claim: Claim, node: Node) -> bool:
+    """Whether what a claim was given can be used on a node."""
+    selector = (claim.allocation or {}).get("nodeSelector")
+    return selector is None or matches_node(selector, node)

@@ -7,7 +7,8 @@ from controllers.runtime import Client, ClientOptions, Manager, logs
 from controllers.runtime.clock import Clock
 from controllers.runtime.options import ManagerOptions
 from controllers.runtime.transport import AiohttpTransport, Credentials
-from controllers.sandbox.stand_in import claims, kubelet, scheduler, workloads
+from controllers.sandbox.cel import AVAILABLE
+from controllers.sandbox.stand_in import claims, deployments, jobs, kubelet, nodes, replicasets, scheduler, unplayed
 from controllers.sandbox.stand_in.moment import now_of
 
 NAME = "gpu-mirage-stand-in"
@@ -27,16 +28,25 @@ class StandIn:
         now = now_of(self._manager.clock)
         claims.setup(self._manager)
         scheduler.setup(self._manager, now)
+        nodes.setup(self._manager, now)
         kubelet.setup(self._manager, now)
-        workloads.setup(self._manager, now)
+        deployments.setup(self._manager, now)
+        replicasets.setup(self._manager)
+        jobs.setup(self._manager, now)
+        unplayed.setup(self._manager)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begins to act on what is in the cluster and on what comes."""
         logger.warning(
-            "a stand-in plays scheduler, controller manager and kubelets: first fit, no resources, no containers; "
-            "it is no scheduler, and what it does proves nothing about a real cluster"
+            "a stand-in plays scheduler, controller manager and kubelets: first fit, no preemption, no containers; "
+            "what it does proves nothing about a real cluster"
         )
+        if not AVAILABLE:
+            logger.warning(
+                "pods with claims for devices will wait: selectors cannot be evaluated, since the package "
+                "cel-expr-python is not installed on this machine"
+            )
         self._task = asyncio.create_task(self._run(), name=NAME)
 
     async def close(self) -> None:

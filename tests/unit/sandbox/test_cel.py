@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controllers.sandbox.cel import RuleError, compiled, escape
+from controllers.sandbox.cel import Condition, RuleError, compiled, escape
 from controllers.sandbox.typeschema import MISSING, Rule, parse
 
 THING = parse(
@@ -105,3 +105,35 @@ def test_a_rule_that_cannot_be_evaluated_is_refused(rule: str, why: str) -> None
 )
 def test_names_are_escaped_as_rules_write_them(name: str, escaped: str) -> None:
     assert escape(name) == escaped
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "d.driver == 'x' && d.n > 1",
+        "d.memory.compareTo(quantity('80Gi')) == 0 && d.memory.isGreaterThan(quantity('79Gi'))",
+        "d.memory == quantity('80Gi') && !d.memory.isLessThan(quantity('1'))",
+        "d.version.isGreaterThan(semver('1.9.0')) && d.version.isLessThan(semver('1.10.1'))",
+        "d.version.compareTo(semver('1.10.0')) == 0",
+        "semver('1.0.0-rc.1').isLessThan(semver('1.0.0')) && semver('1.0.0-2').isLessThan(semver('1.0.0-10'))",
+        "semver('1.0.0-10').isLessThan(semver('1.0.0-a')) && semver('1.0.0-a').isLessThan(semver('1.0.0-a.1'))",
+        "semver('1.0.0+a').compareTo(semver('1.0.0+b')) == 0",
+    ],
+)
+def test_a_condition_on_a_value_without_a_type(source: str) -> None:
+    value = {"driver": "x", "n": 2, "memory": float(80 * 2**30), "version": "1.10.0"}
+    assert Condition(source, "d").holds(value)
+    assert not Condition(f"!({source})", "d").holds(value)
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("d.absent == 1", "CEL runtime error: no such key: absent"),
+        ("quantity('much') == quantity('1')", "'much' is not a quantity"),
+        ("semver('1.0') == semver('1.0.0')", "'1.0' is not a semantic version"),
+    ],
+)
+def test_a_condition_that_fails_is_not_false_but_an_error(source: str, why: str) -> None:
+    with pytest.raises(RuleError, match=why):
+        Condition(source, "d").holds({})
