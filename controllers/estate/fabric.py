@@ -1,0 +1,65 @@
+"""Racks: which nodes share an NVLink fabric."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controllers.estate.reading import Node
+
+MAX_NODES_PER_CLIQUE = 18
+"""Compute trays of the largest rack on the market."""
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+NIL = "00000000-0000-0000-0000-000000000000"
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """The fabric of a pool: cliques of so many nodes each, named ``<cluster UUID>.<number>`` from ``first`` on."""
+
+    cluster_uuid: str
+    nodes_per_clique: int
+    first: int = 0
+
+    def clique(self, number: int) -> str:
+        """The name of the pool's rack, as ``nvidia.com/gpu.clique`` has it."""
+        return f"{self.cluster_uuid}.{self.first + number}"
+
+
+def read_fabric(node: Node) -> Fabric:
+    """A pool's fabric block. Raises Mistake."""
+    node.refuse_unknown(("clusterUUID", "nodesPerClique", "firstClique"))
+    cluster = node.get("clusterUUID")
+    text = cluster.text().lower()
+    if not _UUID.fullmatch(text) or text == NIL:
+        raise cluster.mistake(f"{text!r} is not the UUID of a fabric", "use a UUID that is not all zeros")
+    size = node.get("nodesPerClique").whole_number(1, MAX_NODES_PER_CLIQUE)
+    return Fabric(text, size, node.get("firstClique").whole_number(0, 2**31, default=0))
+
+
+def assign_cliques(fabric: Fabric, present: Mapping[str, str]) -> dict[str, str]:
+    """A clique for each node of a pool; ``present`` has the nodes by name with the cliques that they are in now, or "".
+
+    A node stays in its clique while that has room, so that nodes which come and go move nobody; others get the first
+    place that is free.
+    """
+    places: Counter[str] = Counter()
+    assigned: dict[str, str] = {}
+    for node in sorted(present):
+        clique = present[node]
+        if _belongs(fabric, clique) and places[clique] < fabric.nodes_per_clique:
+            places[clique] += 1
+            assigned[node] = clique
+    number = 0
+    for node in sorted(set(present) - set(assigned)):
+        while places[fabric.clique(number)] >= fabric.nodes_per_clique:
+            number += 1
+        places[fabric.clique(number)] += 1
+        assigned[node] = fabric.clique(number)
+    return assigned
+
+
+def _belongs(fabric: Fabric, clique: str) -> bool:
+    cluster, _, number = clique.rpartition(".")
+    return cluster == fabric.cluster_uuid and number.isdecimal() and int(number) >= fabric.first

@@ -1,0 +1,123 @@
+"""GPU profiles: what a GPU of some product is, built in or given, with overrides on top."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from controllers.estate.reading import Node
+
+MIB: Final = 2**20
+GIB: Final = 2**30
+MAX_GPUS: Final = 1024  # of one node
+MAX_MEMORY: Final = 2**50  # bytes of one GPU
+
+Profile = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuModel:
+    """What all GPUs of a pool are."""
+
+    product: str = ""
+    architecture: str = ""
+    compute_capability: str = ""  # major.minor
+    memory: int = 0  # bytes
+    driver_version: str = ""
+    cuda_version: str = ""
+    brand: str = "Nvidia"
+    fabric: bool = False  # whether such GPUs are on a multi-node NVLink fabric
+
+    @property
+    def memory_mib(self) -> int:
+        """Memory in whole MiB, as labels and the node's topology have it."""
+        return self.memory // MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """A model, and how many GPUs of it a node has."""
+
+    model: GpuModel = field(default_factory=GpuModel)
+    count: int = 0
+
+
+def _profile(
+    name: str, architecture: str, capability: str, memory: int, driver: str, cuda: str, count: int = 8
+) -> Profile:
+    major, _, minor = capability.partition(".")
+    defaults = {
+        "name": name,
+        "architecture": architecture,
+        "compute_capability": {"major": int(major), "minor": int(minor)},
+        "memory": {"total_bytes": memory * GIB},
+    }
+    return {
+        "system": {"driver_version": driver, "cuda_version": cuda},
+        "device_defaults": defaults,
+        "device_count": count,
+    }
+
+
+BUILT_IN: Final[Mapping[str, Profile]] = MappingProxyType(
+    {
+        "a100": _profile("NVIDIA A100-SXM4-40GB", "ampere", "8.0", 40, "550.163.01", "12.4"),
+        "h100": _profile("NVIDIA H100 80GB HBM3", "hopper", "9.0", 80, "550.163.01", "12.4"),
+        "h200": _profile("NVIDIA H200", "hopper", "9.0", 141, "550.163.01", "12.4"),
+        "b200": _profile("NVIDIA B200", "blackwell", "10.0", 192, "560.35.03", "12.6"),
+        "gb200": _profile("NVIDIA GB200 NVL", "blackwell", "10.0", 192, "560.35.03", "12.6"),
+        "gb300": _profile("NVIDIA GB300 NVL", "blackwell", "10.3", 288, "570.124.06", "12.8"),
+        "l40s": _profile("NVIDIA L40S", "ada_lovelace", "8.9", 48, "550.163.01", "12.4"),
+        "t4": _profile("NVIDIA T4", "turing", "7.5", 16, "550.163.01", "12.4", count=4),
+    }
+)
+"""The profiles that need no ConfigMap; names, memory and versions are those of fake-gpu-operator's profiles.
+
+H200, which that one has not, and the compute capability of GB300 are from NVIDIA's product pages.
+"""
+
+
+def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with overrides on it: maps are merged, everything else is replaced. Neither is changed."""
+    result = dict(base)
+    for key, value in overrides.items():
+        below = result.get(key)
+        result[key] = merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def extract(profile: Node) -> Extract:
+    """What a merged profile says. Raises Mistake.
+
+    A count of 0 means that it is not set, and then the length of ``devices`` counts, as in fake-gpu-operator.
+    """
+    defaults, system = profile.get("device_defaults"), profile.get("system")
+    model = GpuModel(
+        product=_text(defaults.get("name")),
+        architecture=_text(defaults.get("architecture")),
+        compute_capability=_capability(defaults.get("compute_capability")),
+        memory=defaults.get("memory").get("total_bytes").whole_number(0, MAX_MEMORY, default=0),
+        driver_version=_text(system.get("driver_version")),
+        cuda_version=_text(system.get("cuda_version")),
+        brand=_text(defaults.get("brand")) or "Nvidia",
+        fabric=not defaults.get("fabric").absent,
+    )
+    return Extract(model, _count(profile))
+
+
+def _count(profile: Node) -> int:
+    count = profile.get("device_count").whole_number(0, MAX_GPUS, default=0)
+    devices = profile.get("devices").list()
+    if count == 0 and len(devices) > MAX_GPUS:
+        raise profile.get("devices").mistake(f"{len(devices)} devices are too many", f"list at most {MAX_GPUS}")
+    return count or len(devices)
+
+
+def _capability(node: Node) -> str:
+    if node.absent:
+        return ""
+    return f"{node.get('major').whole_number(0, 99)}.{node.get('minor').whole_number(0, 99, default=0)}"
+
+
+def _text(node: Node) -> str:
+    return "" if node.value == "" else node.text(default="")
