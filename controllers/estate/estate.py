@@ -1,32 +1,32 @@
 """The whole estate, from a topology document and the profiles that it names."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
-import yaml
-
-from controllers.estate.fabric import read_fabric
+from controllers.estate.document import Duplicate, Unreadable
+from controllers.estate.document import read as read_yaml
+from controllers.estate.fabric import Fabric, read_fabric
+from controllers.estate.names import is_extended_resource, is_label_key, is_name
 from controllers.estate.numa import read_numa
 from controllers.estate.pool import BACKENDS, DRA, EXTENDED_RESOURCE, FAKE, Pool
 from controllers.estate.problem import Mistake, Problem
-from controllers.estate.profile import BUILT_IN, MAX_GPUS, MAX_MEMORY, MIB, Extract, Profile, extract, merged
-from controllers.estate.reading import Node, collected, shown
+from controllers.estate.profile import MAX_GPUS, MAX_MEMORY, MIB, Extract, Profiles, extract, merged, twice
+from controllers.estate.reading import Node, collected, joined, shown
 
 DEFAULT_POOL_LABEL = "run.ai/simulated-gpu-node-pool"
 MIG_STRATEGIES = ("none", "single", "mixed")
 GPU_RESOURCE = "nvidia.com/gpu"
 MAX_RESOURCE = 2**31 - 1  # of one resource on one node
+DOCUMENT = "topology.yml"
 
 TOP_LEVEL = ("nodePoolLabelKey", "migStrategy", "nodePools", "gpuOperator")
 POOL_FIELDS = ("gpu", "resources", "numa", "fabric")
-LEGACY_FIELDS = ("gpuProduct", "gpuCount", "gpuMemory", "otherDevices", "numa", "fabric")
-GPU_FIELDS = ("backend", "profile", "overrides", "offered")
+LEGACY_ONLY = ("gpuProduct", "gpuCount", "gpuMemory", "otherDevices")
+"""Any of these makes a pool one of the older format, unless it has a ``gpu`` block."""
 
-_POOL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_QUALIFIED = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+LEGACY_FIELDS = (*LEGACY_ONLY, "numa", "fabric")
+GPU_FIELDS = ("backend", "profile", "overrides", "offered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,49 +45,55 @@ def load(document: str, profiles: Mapping[str, str] | None = None) -> Estate:
     costs that pool alone; one in the document as a whole leaves no pool. All are in ``problems``.
     """
     problems: list[Problem] = []
-    top = collected(problems, lambda: _document(document))
-    if top is None:
+    read = collected(problems, lambda: _document(document))
+    if read is None:
         return Estate(problems=tuple(problems))
+    top, twice = read
+    collected(problems, lambda: top.refuse_unknown(TOP_LEVEL))
     label = collected(problems, lambda: _pool_label(top.get("nodePoolLabelKey")))
     strategy = collected(problems, lambda: top.get("migStrategy").choice(MIG_STRATEGIES, "none"))
-    collected(problems, lambda: top.refuse_unknown(TOP_LEVEL))
+    context = _Context(Profiles(profiles or {}), strategy or "none", twice)
     pools: dict[str, Pool] = {}
     for node in collected(problems, lambda: _pool_nodes(top.get("nodePools"))) or ():
-        pool = collected(problems, partial(_pool, node, profiles or {}, strategy or "none"))
+        pool = collected(problems, partial(_pool, node, context))
         if pool is not None:
             pools[pool.name] = pool
     return Estate(label or DEFAULT_POOL_LABEL, pools, tuple(problems))
 
 
-def _document(text: str) -> Node:
-    if not text.strip():
-        raise _mistake("topology.yml", "the document is empty", "list pools under nodePools")
-    return Node(_yaml(text, "topology.yml"), "")
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What pools are read with besides their own blocks."""
+
+    profiles: Profiles
+    mig_strategy: str
+    duplicates: Mapping[str, Duplicate]  # by pool
+    racks: dict[tuple[str, int], str] = field(default_factory=dict)  # the pools by the first rack of each
 
 
-def _yaml(text: str, path: str, pool: str = "") -> Any:
-    """The content of a text. Raises Mistake with the line of the mistake."""
+def _document(text: str) -> tuple[Node, Mapping[str, Duplicate]]:
+    """The top of the document, and what is there twice in pools. Raises Mistake."""
+    whole = Node(None, DOCUMENT)
     try:
-        content = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise _mistake(path, f"it is not YAML: {where}{error.problem}", "correct the syntax", pool) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise _mistake(path, f"it is not YAML: {shown(str(error))}", "correct the syntax", pool) from None
-    if not isinstance(content, dict):
-        raise _mistake(path, f"{shown(content)} is not a map", "write it as `name: value` lines", pool)
-    return content
-
-
-def _mistake(path: str, why: str, fix: str, pool: str = "") -> Mistake:
-    return Mistake(Problem(path, why, fix, pool))
+        document = read_yaml(text)
+    except Unreadable as error:
+        raise whole.mistake(f"it cannot be read: {error}", "correct it there") from None
+    if document.value is None:
+        raise whole.mistake("the document is empty", "list pools under nodePools")
+    top = Node(document.value, DOCUMENT)
+    top.map()
+    pools: dict[str, Duplicate] = {}
+    for duplicate in document.duplicates:
+        if len(duplicate.path) < 2 or duplicate.path[0] != "nodePools":
+            raise twice(duplicate, "")
+        pools.setdefault(str(duplicate.path[1]), duplicate)
+    return Node(document.value, ""), pools
 
 
 def _pool_label(node: Node) -> str:
     label = node.text(DEFAULT_POOL_LABEL, most=317)
-    if not _QUALIFIED.fullmatch(label):
-        raise node.mistake(f"{label!r} is not the key of a label", "use a name such as run.ai/simulated-gpu-node-pool")
+    if not is_label_key(label):
+        raise node.mistake(f"{shown(label)} is not the key of a label", f"use a name such as {DEFAULT_POOL_LABEL}")
     return label
 
 
@@ -95,28 +101,21 @@ def _pool_nodes(pools: Node) -> list[Node]:
     """The pools, each by itself: whatever is wrong with one, even with its name, costs no other."""
     if pools.absent:
         raise pools.mistake("there are no pools", "list pools under nodePools")
-    if not isinstance(pools.value, dict):
-        raise pools.mistake(f"{shown(pools.value)} is not a map of pools", "write it as `name: …` blocks")
-    return [Node(content, f"nodePools.{_name(key)}", _name(key)) for key, content in pools.value.items()]
+    return [Node(content, joined(pools.path, name), name) for name, content in pools.map().items()]
 
 
-def _name(key: object) -> str:
-    """A pool's name as it is written, where YAML takes it for a number; marked where it is something else."""
-    return str(key) if isinstance(key, str | int) and not isinstance(key, bool) else f"<{key}>"
-
-
-def _pool(node: Node, profiles: Mapping[str, str], strategy: str) -> Pool:
+def _pool(node: Node, context: _Context) -> Pool:
     name = node.pool
-    if not _POOL_NAME.fullmatch(name):
+    if not is_name(name):
         why = f"{shown(name)} cannot be the value of a label, by which nodes choose their pool"
-        fix = "use at most 63 characters of a-z, A-Z, 0-9, '-', '_' and '.', in quotes where YAML reads another type"
-        raise node.mistake(why, fix)
-    legacy = "gpu" not in node.map() and any(key in node.map() for key in ("gpuProduct", "gpuCount"))
+        raise node.mistake(why, "use at most 63 characters of a-z, A-Z, 0-9, '-', '_' and '.'")
+    if name in context.duplicates:
+        raise twice(context.duplicates[name], name)
+    legacy = "gpu" not in node.map() and any(key in node.map() for key in LEGACY_ONLY)
     node.refuse_unknown(LEGACY_FIELDS if legacy else POOL_FIELDS)
-    gpu = node.get("gpu")
+    gpu, numa = node.get("gpu"), node.get("numa")
     gpu.refuse_unknown(GPU_FIELDS)
-    content = _legacy_gpu(node) if legacy else _gpu(gpu, profiles)
-    numa, fabric = node.get("numa"), node.get("fabric")
+    content = _legacy_gpu(node) if legacy else _gpu(gpu, context.profiles)
     return Pool(
         name=name,
         backend=gpu.get("backend").choice(BACKENDS, FAKE),
@@ -125,9 +124,21 @@ def _pool(node: Node, profiles: Mapping[str, str], strategy: str) -> Pool:
         offered=_offered(gpu.get("offered")),
         resources=_devices(node.get("otherDevices")) if legacy else _resources(node.get("resources")),
         numa=None if numa.absent else read_numa(numa, content.count),
-        fabric=None if fabric.absent else read_fabric(fabric),
-        mig_strategy=strategy,
+        fabric=_fabric(node.get("fabric"), context.racks),
+        mig_strategy=context.mig_strategy,
     )
+
+
+def _fabric(node: Node, racks: dict[tuple[str, int], str]) -> Fabric | None:
+    """A pool's racks, which are no other pool's: each pool fills its own, and two would overfill them."""
+    if node.absent:
+        return None
+    fabric = read_fabric(node)
+    owner = racks.setdefault((fabric.cluster_uuid, fabric.first), node.pool)
+    if owner != node.pool:
+        why = f"pool {owner} starts with the same rack of the same cluster"
+        raise node.get("firstClique").mistake(why, "give each pool racks of its own, or another clusterUUID")
+    return fabric
 
 
 def _offered(node: Node) -> str:
@@ -140,27 +151,15 @@ def _offered(node: Node) -> str:
 # -- GPUs -------------------------------------------------------------------------------------------------------------
 
 
-def _gpu(gpu: Node, profiles: Mapping[str, str]) -> Extract:
-    overrides = gpu.get("overrides").map()
-    base: Profile = {} if gpu.get("profile").absent else _profile(gpu.get("profile"), profiles)
+def _gpu(gpu: Node, profiles: Profiles) -> Extract:
+    """The GPUs of a pool: those of its profile, with what the pool says otherwise. Raises Mistake."""
+    named, overrides = gpu.get("profile"), gpu.get("overrides")
+    base = Node({}, named.path, gpu.pool) if named.value in (None, "") else profiles.find(named)
     try:
-        content = merged(base, overrides)
-    except RecursionError:
-        raise gpu.get("overrides").mistake("it contains itself", "write it without aliases") from None
-    return extract(Node(content, f"{gpu.path}.overrides" if overrides else f"{gpu.path}.profile", gpu.pool))
-
-
-def _profile(node: Node, profiles: Mapping[str, str]) -> Profile:
-    name = node.text()
-    if name in profiles:
-        content: Profile = _yaml(profiles[name], f"ConfigMap gpu-profile-{name}, profile.yaml", node.pool)
-        return content
-    if name not in BUILT_IN:
-        known = ", ".join(sorted({*BUILT_IN, *profiles}))
-        raise node.mistake(
-            f"there is no profile {name!r}", f"use one of {known}, or make the ConfigMap gpu-profile-{name}"
-        )
-    return BUILT_IN[name]
+        return extract(Node(merged(base.map(), overrides.map()), overrides.path, gpu.pool))
+    except Mistake:
+        extract(base)  # names the profile instead, where the mistake is there already
+        raise
 
 
 def _legacy_gpu(node: Node) -> Extract:
@@ -176,12 +175,11 @@ def _legacy_gpu(node: Node) -> Extract:
 
 
 def _resources(node: Node) -> dict[str, int]:
-    """A list of maps of resources, as the newer format has it. ``nvidia.com/gpu`` is none: GPUs come from ``gpu``."""
+    """A list of maps of resources, as the newer format has it."""
     found: dict[str, int] = {}
     for entry in node.list():
         for name in entry.map():
             _add(found, name, entry.get(name), entry.get(name))
-    found.pop(GPU_RESOURCE, None)
     return found
 
 
@@ -195,10 +193,15 @@ def _devices(node: Node) -> dict[str, int]:
 
 
 def _add(found: dict[str, int], name: str, named: Node, count: Node) -> None:
-    if not _QUALIFIED.fullmatch(name) or "/" not in name:
-        raise named.mistake(
-            f"{shown(name)} is not the name of an extended resource", "use a name such as example.com/nic"
-        )
+    """Adds a resource; ``nvidia.com/gpu`` is left out whatever its count is, as GPUs come from the profile.
+
+    That is no mistake: documents for fake-gpu-operator often have it, and it does the same.
+    """
+    if name == GPU_RESOURCE:
+        return
+    if not is_extended_resource(name):
+        why = f"{shown(name)} is not the name of an extended resource"
+        raise named.mistake(why, "use a name such as example.com/nic, with a domain that is not of kubernetes.io")
     if name in found:
         raise named.mistake(f"{name} is there twice", "keep one of them")
     found[name] = count.whole_number(0, MAX_RESOURCE)

@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controllers.estate.reading import Node
+from controllers.estate.reading import Node, shown
 
 MAX_NODES_PER_CLIQUE = 18
 """Compute trays of the largest rack on the market."""
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")  # in the one spelling that names have
 NIL = "00000000-0000-0000-0000-000000000000"
 
 
@@ -33,7 +34,7 @@ def read_fabric(node: Node) -> Fabric:
     cluster = node.get("clusterUUID")
     text = cluster.text().lower()
     if not _UUID.fullmatch(text) or text == NIL:
-        raise cluster.mistake(f"{text!r} is not the UUID of a fabric", "use a UUID that is not all zeros")
+        raise cluster.mistake(f"{shown(text)} is not the UUID of a fabric", "use a UUID that is not all zeros")
     size = node.get("nodesPerClique").whole_number(1, MAX_NODES_PER_CLIQUE)
     return Fabric(text, size, node.get("firstClique").whole_number(0, 2**31, default=0))
 
@@ -62,4 +63,6 @@ def assign_cliques(fabric: Fabric, present: Mapping[str, str]) -> dict[str, str]
 
 def _belongs(fabric: Fabric, clique: str) -> bool:
     cluster, _, number = clique.rpartition(".")
-    return cluster == fabric.cluster_uuid and number.isdecimal() and int(number) >= fabric.first
+    if cluster != fabric.cluster_uuid or not _NUMBER.fullmatch(number):
+        return False
+    return int(number) >= fabric.first

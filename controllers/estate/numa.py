@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from controllers.estate import quantity
-from controllers.estate.reading import Node
+from controllers.estate.reading import Node, shown
 
 MAX_ZONES = 64
 """Zones that schedulers read: scheduler-plugins keeps them in a 64-bit mask."""
@@ -101,13 +101,15 @@ def _explicit(node: Node, zones: int, gpus: int) -> tuple[int, ...]:
 
 
 def _quantity(node: Node) -> Fraction | None:
-    if node.absent:
+    """A quantity, or None where the node's own is divided; 0 is none, as a zone without cores is no place to run."""
+    if node.value in (None, ""):
         return None
-    text = str(node.value) if isinstance(node.value, int) and not isinstance(node.value, bool) else node.text(most=40)
+    plain = isinstance(node.value, int | float) and not isinstance(node.value, bool)
+    text = str(node.value) if plain else node.text()
     try:
         number = quantity.parse(text)
-    except ValueError as error:
-        raise node.mistake(str(error), "write it as 16, 500m or 64Gi") from None
+    except ValueError:
+        raise node.mistake(f"{shown(text)} is not a quantity", "write it as 16, 500m or 64Gi") from None
     if not 0 < number < 2**63:
         raise node.mistake(f"{text} is not more than 0 and less than 8Ei", "correct the number")
     return number

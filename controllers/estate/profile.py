@@ -5,7 +5,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from controllers.estate.reading import Node
+from controllers.estate.document import Document, Duplicate, Unreadable, read
+from controllers.estate.problem import Mistake, Problem
+from controllers.estate.reading import Node, joined, shown
+
+PROFILE_KEY: Final = "profile.yaml"
+"""The data key of a ConfigMap ``gpu-profile-<name>``."""
 
 MIB: Final = 2**20
 GIB: Final = 2**30
@@ -21,12 +26,11 @@ class GpuModel:
 
     product: str = ""
     architecture: str = ""
-    compute_capability: str = ""  # major.minor
+    compute_capability: str = ""  # major.minor; "" where the profile does not say
     memory: int = 0  # bytes
     driver_version: str = ""
     cuda_version: str = ""
     brand: str = "Nvidia"
-    fabric: bool = False  # whether such GPUs are on a multi-node NVLink fabric
 
     @property
     def memory_mib(self) -> int:
@@ -86,6 +90,55 @@ def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
     return result
 
 
+class Profiles:
+    """Profiles by name: given ones, of which each is read but once, before those that are built in."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+        self._read: dict[str, Document | Unreadable] = {}
+
+    def find(self, named: Node) -> Node:
+        """The profile that a pool names, with a path that starts anew. Raises Mistake."""
+        name = named.text()
+        if name in self._texts:
+            return self._given(name, named.pool)
+        if name not in BUILT_IN:
+            known = ", ".join(sorted({*BUILT_IN, *self._texts}))
+            fix = f"use one of {known}, or make the ConfigMap gpu-profile-{name}"
+            raise named.mistake(f"there is no profile {shown(name)}", fix)
+        return Node(dict(BUILT_IN[name]), named.path, named.pool)
+
+    def _given(self, name: str, pool: str) -> Node:
+        path = f"ConfigMap gpu-profile-{name}[{PROFILE_KEY}]"
+        if name not in self._read:
+            self._read[name] = _readable(self._texts[name])
+        document = self._read[name]
+        if isinstance(document, Unreadable):
+            raise Node(None, path, pool).mistake(f"it cannot be read: {document}", "correct it there")
+        for duplicate in document.duplicates:
+            raise twice(duplicate, pool, path)
+        profile = Node(document.value, path, pool)
+        if profile.absent:
+            raise profile.mistake("the profile is empty", "write device_defaults and device_count")
+        profile.map()
+        return profile
+
+
+def _readable(text: str) -> Document | Unreadable:
+    try:
+        return read(text)
+    except Unreadable as error:
+        return error
+
+
+def twice(duplicate: Duplicate, pool: str, document: str = "") -> Mistake:
+    """That a name is there twice in a map, of which readers of YAML would take either."""
+    path = document
+    for name in duplicate.path:
+        path = joined(path, name) if isinstance(name, str) else f"{path}[{name}]"
+    return Mistake(Problem(path, f"it is there twice, again in line {duplicate.line}", "keep one of them", pool))
+
+
 def extract(profile: Node) -> Extract:
     """What a merged profile says. Raises Mistake.
 
@@ -93,14 +146,13 @@ def extract(profile: Node) -> Extract:
     """
     defaults, system = profile.get("device_defaults"), profile.get("system")
     model = GpuModel(
-        product=_text(defaults.get("name")),
-        architecture=_text(defaults.get("architecture")),
+        product=defaults.get("name").text(""),
+        architecture=defaults.get("architecture").text(""),
         compute_capability=_capability(defaults.get("compute_capability")),
         memory=defaults.get("memory").get("total_bytes").whole_number(0, MAX_MEMORY, default=0),
-        driver_version=_text(system.get("driver_version")),
-        cuda_version=_text(system.get("cuda_version")),
-        brand=_text(defaults.get("brand")) or "Nvidia",
-        fabric=not defaults.get("fabric").absent,
+        driver_version=system.get("driver_version").text(""),
+        cuda_version=system.get("cuda_version").text(""),
+        brand=defaults.get("brand").text("Nvidia"),
     )
     return Extract(model, _count(profile))
 
@@ -117,7 +169,3 @@ def _capability(node: Node) -> str:
     if node.absent:
         return ""
     return f"{node.get('major').whole_number(0, 99)}.{node.get('minor').whole_number(0, 99, default=0)}"
-
-
-def _text(node: Node) -> str:
-    return "" if node.value == "" else node.text(default="")

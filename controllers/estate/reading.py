@@ -1,9 +1,14 @@
 """Typed values out of a free-form document, with problems that name the path."""
 
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from controllers.estate.problem import Mistake, Problem
+
+T = TypeVar("T")
+
+MAX_SHOWN = 60  # characters of what is quoted to a user
 
 
 class Node:
@@ -20,7 +25,7 @@ class Node:
 
     def get(self, key: str) -> "Node":
         """The member of a map; its value is None where there is none. Raises Mistake where this is no map."""
-        return Node(self.map().get(key), f"{self.path}.{key}" if self.path else key, self.pool)
+        return Node(self.map().get(key), joined(self.path, key), self.pool)
 
     @property
     def absent(self) -> bool:
@@ -28,13 +33,11 @@ class Node:
         return self.value is None
 
     def map(self) -> Mapping[str, Any]:
-        """A map with names as keys; {} where it is absent. Raises Mistake."""
+        """A map; {} where it is absent. Raises Mistake."""
         if self.value is None:
             return {}
-        if not isinstance(self.value, dict) or not all(isinstance(key, str) for key in self.value):
-            raise self.mistake(
-                f"{shown(self.value)} is not a map with names as keys", "write it as `name: value` lines"
-            )
+        if not isinstance(self.value, dict):
+            raise self.mistake(f"{shown(self.value)} is not a map", "write it as `name: value` lines")
         return self.value
 
     def list(self) -> "list[Node]":
@@ -53,22 +56,21 @@ class Node:
         if isinstance(number, float) and number.is_integer():
             number = int(number)
         if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
-            why = f"{shown(self.value)} is not a whole number from {least} to {most}"
-            raise self.mistake(why, "correct the number")
+            raise self._wrong(f"a whole number from {least} to {most}", "correct the number")
         return number
 
     def text(self, default: str | None = None, *, most: int = 253) -> str:
-        """Text of 1 to ``most`` characters. Raises Mistake."""
-        if self.value is None and default is not None:
+        """Text of 1 to ``most`` characters; empty text counts as absent. Raises Mistake."""
+        if self.value in (None, "") and default is not None:
             return default
         if not isinstance(self.value, str) or not 0 < len(self.value) <= most:
-            why = f"{shown(self.value)} is not text of 1 to {most} characters"
-            raise self.mistake(why, "put the value in quotes" if isinstance(self.value, int | float) else "correct it")
+            quotes = isinstance(self.value, int | float)
+            raise self._wrong(f"text of 1 to {most} characters", "put the value in quotes" if quotes else "correct it")
         return self.value
 
     def choice(self, choices: Iterable[str], default: str | None = None) -> str:
-        """One of some words. Raises Mistake."""
-        if self.value is None and default is not None:
+        """One of some words; empty text counts as absent. Raises Mistake."""
+        if self.value in (None, "") and default is not None:
             return default
         if self.value not in (allowed := tuple(choices)):
             raise self.mistake(f"{shown(self.value)} is not known", f"use one of {', '.join(allowed)}")
@@ -76,12 +78,24 @@ class Node:
 
     def refuse_unknown(self, known: Iterable[str]) -> None:
         """Raises Mistake for a member that means nothing here, as a misspelt one would be ignored in silence."""
+        allowed = sorted(known)
         for key in self.map():
-            if key not in (allowed := tuple(known)):
-                raise self.get(key).mistake("this field is not known here", f"use one of {', '.join(sorted(allowed))}")
+            if key not in allowed:
+                raise self.get(key).mistake("this field is not known here", f"use one of {', '.join(allowed)}")
+
+    def _wrong(self, wanted: str, fix: str) -> Mistake:
+        if self.value is None:
+            return self.mistake(f"it is missing, and has to be {wanted}", "add it")
+        return self.mistake(f"{shown(self.value)} is not {wanted}", fix)
 
 
-def collected(problems: list[Problem], read: Callable[[], Any]) -> Any:
+def joined(path: str, key: str) -> str:
+    """A path with one more name, which is quoted where it does not look like one."""
+    name = key if key.isprintable() and 0 < len(key) <= MAX_SHOWN and " " not in key else shown(key)
+    return f"{path}.{name}" if path else name
+
+
+def collected(problems: list[Problem], read: Callable[[], T]) -> T | None:
     """What ``read`` gives, or None after its mistake was added to ``problems``."""
     try:
         return read()
@@ -90,7 +104,12 @@ def collected(problems: list[Problem], read: Callable[[], Any]) -> Any:
         return None
 
 
+_QUOTING = reprlib.Repr()
+_QUOTING.maxlevel = 2
+_QUOTING.maxstring = _QUOTING.maxlong = _QUOTING.maxother = MAX_SHOWN
+
+
 def shown(value: Any) -> str:
-    """A value as it is quoted to a user, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    """A value as it is quoted to a user, cut where it is long; a large one is never written out before it is cut."""
+    text = _QUOTING.repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
