@@ -7,6 +7,8 @@ derives what it publishes from this model, so that each works when it is deploye
 from controllers.estate.estate import Estate, load
 from controllers.estate.fabric import Fabric, assign_cliques
 from controllers.estate.gpu import Gpu, gpu_id, gpus_of
+from controllers.estate.labels import CLIQUE, node_labels
+from controllers.estate.node_topology import GpuStatus, Usage, config_map_labels, statuses_of, topology_text
 from controllers.estate.numa import Numa, Zone, zones_of
 from controllers.estate.pool import DRA, EXTENDED_RESOURCE, FAKE, MOCK, Pool
 from controllers.estate.problem import Problem
@@ -14,6 +16,7 @@ from controllers.estate.profile import BUILT_IN, GpuModel, merged
 
 __all__ = [
     "BUILT_IN",
+    "CLIQUE",
     "DRA",
     "EXTENDED_RESOURCE",
     "FAKE",
@@ -22,14 +25,20 @@ __all__ = [
     "Fabric",
     "Gpu",
     "GpuModel",
+    "GpuStatus",
     "Numa",
     "Pool",
     "Problem",
+    "Usage",
     "Zone",
     "assign_cliques",
+    "config_map_labels",
     "gpu_id",
     "gpus_of",
     "load",
     "merged",
+    "node_labels",
+    "statuses_of",
+    "topology_text",
     "zones_of",
 ]
