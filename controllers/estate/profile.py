@@ -17,6 +17,8 @@ GIB: Final = 2**30
 MAX_GPUS: Final = 1024  # of one node
 MAX_MEMORY: Final = 2**50  # bytes of one GPU
 
+BRANDS: Final = ("nvidia", "tesla", "quadro", "grid", "titan")
+
 Profile = Mapping[str, Any]
 
 
@@ -30,7 +32,7 @@ class GpuModel:
     memory: int = 0  # bytes
     driver_version: str = ""
     cuda_version: str = ""
-    brand: str = "Nvidia"
+    brand: str = "Nvidia"  # as the driver's library spells it
 
     @property
     def memory_mib(self) -> int:
@@ -152,7 +154,7 @@ def extract(profile: Node) -> Extract:
         memory=defaults.get("memory").get("total_bytes").whole_number(0, MAX_MEMORY, default=0),
         driver_version=system.get("driver_version").text(""),
         cuda_version=system.get("cuda_version").text(""),
-        brand=defaults.get("brand").text("Nvidia"),
+        brand=_brand(defaults.get("brand").text("nvidia")),
     )
     return Extract(model, _count(profile))
 
@@ -163,6 +165,11 @@ def _count(profile: Node) -> int:
     if count == 0 and len(devices) > MAX_GPUS:
         raise profile.get("devices").mistake(f"{len(devices)} devices are too many", f"list at most {MAX_GPUS}")
     return count or len(devices)
+
+
+def _brand(text: str) -> str:
+    """Profiles have brands in lower case, and drivers report them with capitals."""
+    return {"geforce": "GeForce", "nvs": "NVS"}.get(text, text.capitalize() if text in BRANDS else text)
 
 
 def _capability(node: Node) -> str:
