@@ -114,7 +114,7 @@ def test_statuses_of_gpus_that_stay_are_kept_when_the_pool_changes() -> None:
 
 
 def test_the_order_of_pods_stays_as_it_was_written() -> None:
-    swapped = GpuStatus("ns", "123", "c", dict(reversed(BUSY.usage.items())))
+    swapped = GpuStatus("ns", "123", "c", dict(reversed([*BUSY.usage.items()])))
     text = topology_text("fake-node", H100, {gpu_id("fake-node", 0): swapped})
     assert text != FULL_NODE
     assert topology_text("fake-node", H100, statuses_of(text)) == text
