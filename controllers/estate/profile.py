@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from controllers.estate.document import Document, Duplicate, Unreadable, read
-from controllers.estate.problem import Mistake, Problem
-from controllers.estate.reading import Node, joined, shown
+from controllers.estate.document import Document, Unreadable, read
+from controllers.estate.reading import Node, shown, twice
 
 PROFILE_KEY: Final = "profile.yaml"
 """The data key of a ConfigMap ``gpu-profile-<name>``."""
@@ -16,6 +15,8 @@ MIB: Final = 2**20
 GIB: Final = 2**30
 MAX_GPUS: Final = 1024  # of one node
 MAX_MEMORY: Final = 2**50  # bytes of one GPU
+
+MAX_KNOWN: Final = 20  # profiles that are named to a user who names none of them
 
 BRANDS: Final = ("nvidia", "tesla", "quadro", "grid", "titan")
 
@@ -61,7 +62,7 @@ def _profile(
     return {
         "system": {"driver_version": driver, "cuda_version": cuda},
         "device_defaults": defaults,
-        "device_count": count,
+        "devices": [{} for _ in range(count)],  # so that overrides may have a list of their own, or device_count
     }
 
 
@@ -105,7 +106,7 @@ class Profiles:
         if name in self._texts:
             return self._given(name, named.pool)
         if name not in BUILT_IN:
-            known = ", ".join(sorted({*BUILT_IN, *self._texts}))
+            known = ", ".join(sorted({*BUILT_IN, *self._texts})[:MAX_KNOWN])
             fix = f"use one of {known}, or make the ConfigMap gpu-profile-{name}"
             raise named.mistake(f"there is no profile {shown(name)}", fix)
         return Node(dict(BUILT_IN[name]), named.path, named.pool)
@@ -131,14 +132,6 @@ def _readable(text: str) -> Document | Unreadable:
         return read(text)
     except Unreadable as error:
         return error
-
-
-def twice(duplicate: Duplicate, pool: str, document: str = "") -> Mistake:
-    """That a name is there twice in a map, of which readers of YAML would take either."""
-    path = document
-    for name in duplicate.path:
-        path = joined(path, name) if isinstance(name, str) else f"{path}[{name}]"
-    return Mistake(Problem(path, f"it is there twice, again in line {duplicate.line}", "keep one of them", pool))
 
 
 def extract(profile: Node) -> Extract:

@@ -186,6 +186,7 @@ def test_a_pool_whose_name_cannot_be_a_label_value_costs_no_other(name: str) -> 
     assert "cannot be the value of a label" in estate.problems[0].why
     assert estate.problems[0].path.startswith("nodePools.")
     assert len(str(estate.problems[0])) < 400
+    assert len(estate.problems[0].pool) < 80
 
 
 def test_two_pools_of_one_name_are_both_left_out() -> None:
@@ -332,6 +333,14 @@ def test_a_custom_profile_comes_before_a_built_in_one_and_takes_overrides() -> N
     assert pool("{gpu: {profile: mine}}", mine=CUSTOM_PROFILE).gpu_count == 3
 
 
+@pytest.mark.parametrize(
+    ("overrides", "count"),
+    [("{devices: [{}, {}]}", 2), ("{device_count: 3}", 3), ("{device_count: 0}", 8), ("{devices: []}", 0), ("{}", 8)],
+)
+def test_overrides_may_count_the_devices_of_a_built_in_profile_in_either_way(overrides: str, count: int) -> None:
+    assert pool(f"{{gpu: {{profile: h100, overrides: {overrides}}}}}").gpu_count == count
+
+
 def test_without_a_profile_overrides_say_everything() -> None:
     block = "{gpu: {overrides: {system: {driver_version: 1.2.3}, device_defaults: {name: x}, device_count: 1}}}"
     assert values(pool(block)) == {"count": 1, "product": "x", "memory": 0, "driver": "1.2.3"}
@@ -362,6 +371,8 @@ def test_overrides_may_mend_a_profile_or_break_it() -> None:
     broken = "device_count: -1"
     assert pool("{gpu: {profile: mine, overrides: {device_count: 2}}}", mine=broken).gpu_count == 2
     assert wrong("{gpu: {profile: t4, overrides: {device_defaults: 7}}}") == "nodePools.p.gpu.overrides.device_defaults"
+    mended = "{gpu: {profile: mine, overrides: {device_count: 2, system: 7}}}"
+    assert wrong(mended, mine=broken) == "nodePools.p.gpu.overrides.system"
     assert wrong("{gpu: {profile: t4, overrides: {device_count: -2}}}") == "nodePools.p.gpu.overrides.device_count"
 
 
