@@ -25,6 +25,7 @@ from controllers.estate.document import MAX_DEPTH, MAX_VALUES, Duplicate, Unread
         ("{&k a: 1, b: *k, *k : 2}", {"a": 2, "b": "a"}),
         ("x: &x {a: 1, b: 2}\ny: {<<: *x, b: 3}", {"x": {"a": 1, "b": 2}, "y": {"a": 1, "b": 3}}),
         ("y: {b: 3, <<: [{a: 1}, {a: 2, c: 4}]}", {"y": {"a": 1, "b": 3, "c": 4}}),
+        ("{<<: {a: 1}, <<: {a: 2, b: 3}}", {"a": 1, "b": 3}),
         ("{'<<': 1}", {"<<": 1}),
         ("9" * 257, "9" * 257),
         ("!!map {a: !!seq [b]}", {"a": ["b"]}),
