@@ -18,6 +18,7 @@ DEFAULT_POOL_LABEL = "run.ai/simulated-gpu-node-pool"
 MIG_STRATEGIES = ("none", "single", "mixed")
 GPU_RESOURCE = "nvidia.com/gpu"
 MAX_RESOURCE = 2**31 - 1  # of one resource on one node
+MAX_POOLS = 2000
 DOCUMENT = "topology.yml"
 
 TOP_LEVEL = ("nodePoolLabelKey", "migStrategy", "nodePools", "gpuOperator")
@@ -101,6 +102,8 @@ def _pool_nodes(pools: Node) -> list[Node]:
     """The pools, each by itself: whatever is wrong with one, even with its name, costs no other."""
     if pools.absent:
         raise pools.mistake("there are no pools", "list pools under nodePools")
+    if len(pools.map()) > MAX_POOLS:
+        raise pools.mistake(f"{len(pools.map())} pools are too many", f"list at most {MAX_POOLS}")
     return [Node(content, joined(pools.path, name), _quoted(name)) for name, content in pools.map().items()]
 
 

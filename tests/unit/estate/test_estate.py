@@ -10,7 +10,7 @@ import pytest
 
 import controllers.estate
 from controllers.estate import DRA, EXTENDED_RESOURCE, FAKE, MOCK, Pool, load
-from controllers.estate.estate import DEFAULT_POOL_LABEL
+from controllers.estate.estate import DEFAULT_POOL_LABEL, MAX_POOLS
 from controllers.estate.profile import GIB
 from tests.unit.estate.documents import (
     CHART_DEFAULT,
@@ -159,6 +159,13 @@ def test_a_mistake_beside_the_pools_is_reported_and_costs_no_pool(line: str, pat
     assert [problem.path for problem in estate.problems] == [path]
     assert list(estate.pools) == ["p"]
     assert (estate.pool_label, estate.pools["p"].mig_strategy) == (DEFAULT_POOL_LABEL, "none")
+
+
+def test_pools_are_as_many_as_anybody_needs_and_no_more() -> None:
+    blocks = [f"  p{number}: {{gpu: {{profile: h100}}, numa: {{zones: 2}}}}\n" for number in range(MAX_POOLS + 1)]
+    assert len(pools("".join(blocks[:-1])).pools) == MAX_POOLS
+    estate = pools("".join(blocks))
+    assert (dict(estate.pools), [problem.path for problem in estate.problems]) == ({}, ["nodePools"])
 
 
 def test_an_empty_map_of_pools_is_an_empty_estate() -> None:
