@@ -278,6 +278,7 @@ def test_no_two_gpus_of_a_node_share_id_or_place(pool: Pool, node: str) -> None:
     assert pool.numa is not None
     zones = Counter(gpu.numa_node for gpu in gpus)
     assert tuple(zones[zone] for zone in range(pool.numa.zones)) == pool.numa.gpus_per_zone(pool.gpu_count)
+    assert len({(gpu.pcie_root, gpu.numa_node) for gpu in gpus}) == len({gpu.pcie_root for gpu in gpus})
     assert all(gpu.pcie_root == f"pci{gpu.pci_bus_id[:4]}:00" for gpu in gpus)
 
 

@@ -45,4 +45,5 @@ def test_gpus_of_a_zone_follow_each_other_and_share_a_root() -> None:
 def test_the_largest_node_has_a_place_for_each_gpu() -> None:
     gpus = gpus_of("n1", Pool("p", gpu_count=1024, numa=Numa(64)))
     assert len({gpu.pci_bus_id for gpu in gpus}) == 1024
+    assert len({(gpu.pcie_root, gpu.numa_node) for gpu in gpus}) == len({gpu.pcie_root for gpu in gpus})
     assert all(len(gpu.pci_bus_id) == len("0000:0a:00.0") for gpu in gpus)
