@@ -6,6 +6,7 @@ Unlike YAML readers in general this one finds names that are there twice, takes 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -142,7 +143,7 @@ class _Reader:
             key = self._key(event, path)
             value = self._value(next(self._events), (*path, key))
             if key == "<<" and getattr(event, "implicit", (False,))[0]:
-                inherited = {**_inherited(event, value), **inherited}
+                _inherit(inherited, event, value)
                 continue
             if key in own:
                 self._duplicates.append(Duplicate((*path, key), event.start_mark.line + 1))
@@ -158,21 +159,23 @@ class _Reader:
         return key
 
 
-def _inherited(event: Any, value: Any) -> dict[str, Any]:
-    """What a map takes over by ``<<``: of several maps the first that has a name counts."""
-    result: dict[str, Any] = {}
+def _inherit(inherited: dict[str, Any], event: Any, value: Any) -> None:
+    """Adds what a map takes over by ``<<``: of several maps the first that has a name counts."""
     for source in value if isinstance(value, list) else [value]:
         if not isinstance(source, dict):
             raise _unreadable(event, "<< needs a map, or a list of maps")
-        result = {**source, **result}
-    return result
+        for key, inner in source.items():
+            inherited.setdefault(key, inner)
 
 
 def _scalar(event: Any) -> Any:
-    """The value of a scalar; dates, which nothing here needs, are text."""
-    value: str = event.value
-    if event.tag is not None or not event.implicit[0] or len(value) > MAX_NUMBER:
-        return value
+    is_text = event.tag is not None or not event.implicit[0] or len(event.value) > MAX_NUMBER
+    return event.value if is_text else _plain(event.value)
+
+
+@lru_cache(maxsize=4096)
+def _plain(value: str) -> Any:
+    """What is meant by text without quotes; dates, which nothing here needs, are text."""
     tag = _RESOLVER.resolve(yaml.ScalarNode, value, (True, False)).removeprefix(_TAG)
     node = yaml.ScalarNode(tag, value)
     try:

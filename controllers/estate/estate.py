@@ -11,13 +11,14 @@ from controllers.estate.names import is_extended_resource, is_label_key, is_name
 from controllers.estate.numa import read_numa
 from controllers.estate.pool import BACKENDS, DRA, EXTENDED_RESOURCE, FAKE, Pool
 from controllers.estate.problem import Mistake, Problem
-from controllers.estate.profile import MAX_GPUS, MAX_MEMORY, MIB, Extract, Profiles, extract, merged, twice
-from controllers.estate.reading import Node, collected, joined, shown
+from controllers.estate.profile import MAX_GPUS, MAX_MEMORY, MIB, Extract, Profiles, extract, merged
+from controllers.estate.reading import Node, collected, joined, shown, twice
 
 DEFAULT_POOL_LABEL = "run.ai/simulated-gpu-node-pool"
 MIG_STRATEGIES = ("none", "single", "mixed")
 GPU_RESOURCE = "nvidia.com/gpu"
 MAX_RESOURCE = 2**31 - 1  # of one resource on one node
+MAX_POOLS = 2000
 DOCUMENT = "topology.yml"
 
 TOP_LEVEL = ("nodePoolLabelKey", "migStrategy", "nodePools", "gpuOperator")
@@ -48,11 +49,11 @@ def load(document: str, profiles: Mapping[str, str] | None = None) -> Estate:
     read = collected(problems, lambda: _document(document))
     if read is None:
         return Estate(problems=tuple(problems))
-    top, twice = read
+    top, duplicates = read
     collected(problems, lambda: top.refuse_unknown(TOP_LEVEL))
     label = collected(problems, lambda: _pool_label(top.get("nodePoolLabelKey")))
     strategy = collected(problems, lambda: top.get("migStrategy").choice(MIG_STRATEGIES, "none"))
-    context = _Context(Profiles(profiles or {}), strategy or "none", twice)
+    context = _Context(Profiles(profiles or {}), strategy or "none", duplicates)
     pools: dict[str, Pool] = {}
     for node in collected(problems, lambda: _pool_nodes(top.get("nodePools"))) or ():
         pool = collected(problems, partial(_pool, node, context))
@@ -101,13 +102,19 @@ def _pool_nodes(pools: Node) -> list[Node]:
     """The pools, each by itself: whatever is wrong with one, even with its name, costs no other."""
     if pools.absent:
         raise pools.mistake("there are no pools", "list pools under nodePools")
-    return [Node(content, joined(pools.path, name), name) for name, content in pools.map().items()]
+    if len(pools.map()) > MAX_POOLS:
+        raise pools.mistake(f"{len(pools.map())} pools are too many", f"list at most {MAX_POOLS}")
+    return [Node(content, joined(pools.path, name), _quoted(name)) for name, content in pools.map().items()]
+
+
+def _quoted(name: str) -> str:
+    return name if is_name(name) else shown(name)
 
 
 def _pool(node: Node, context: _Context) -> Pool:
     name = node.pool
     if not is_name(name):
-        why = f"{shown(name)} cannot be the value of a label, by which nodes choose their pool"
+        why = f"{name} cannot be the value of a label, by which nodes choose their pool"
         raise node.mistake(why, "use at most 63 characters of a-z, A-Z, 0-9, '-', '_' and '.'")
     if name in context.duplicates:
         raise twice(context.duplicates[name], name)
@@ -157,9 +164,18 @@ def _gpu(gpu: Node, profiles: Profiles) -> Extract:
     base = Node({}, named.path, gpu.pool) if named.value in (None, "") else profiles.find(named)
     try:
         return extract(Node(merged(base.map(), overrides.map()), overrides.path, gpu.pool))
-    except Mistake:
-        extract(base)  # names the profile instead, where the mistake is there already
-        raise
+    except Mistake as mistake:
+        raise _at_home(mistake, base, overrides.path) from None
+
+
+def _at_home(mistake: Mistake, base: Node, overrides: str) -> Mistake:
+    """A mistake in merged content with its path in the profile, where it is there already."""
+    try:
+        extract(base)
+    except Mistake as there:
+        if there.problem.path.removeprefix(base.path) == mistake.problem.path.removeprefix(overrides):
+            return there
+    return mistake
 
 
 def _legacy_gpu(node: Node) -> Extract:

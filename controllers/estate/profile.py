@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from controllers.estate.document import Document, Duplicate, Unreadable, read
-from controllers.estate.problem import Mistake, Problem
-from controllers.estate.reading import Node, joined, shown
+from controllers.estate.document import Document, Unreadable, read
+from controllers.estate.reading import Node, shown, twice
 
 PROFILE_KEY: Final = "profile.yaml"
 """The data key of a ConfigMap ``gpu-profile-<name>``."""
@@ -16,6 +15,10 @@ MIB: Final = 2**20
 GIB: Final = 2**30
 MAX_GPUS: Final = 1024  # of one node
 MAX_MEMORY: Final = 2**50  # bytes of one GPU
+
+MAX_KNOWN: Final = 20  # profiles that are named to a user who names none of them
+
+BRANDS: Final = ("nvidia", "tesla", "quadro", "grid", "titan")
 
 Profile = Mapping[str, Any]
 
@@ -30,7 +33,7 @@ class GpuModel:
     memory: int = 0  # bytes
     driver_version: str = ""
     cuda_version: str = ""
-    brand: str = "Nvidia"
+    brand: str = "Nvidia"  # as the driver's library spells it
 
     @property
     def memory_mib(self) -> int:
@@ -59,7 +62,7 @@ def _profile(
     return {
         "system": {"driver_version": driver, "cuda_version": cuda},
         "device_defaults": defaults,
-        "device_count": count,
+        "devices": [{} for _ in range(count)],  # so that overrides may have a list of their own, or device_count
     }
 
 
@@ -103,7 +106,7 @@ class Profiles:
         if name in self._texts:
             return self._given(name, named.pool)
         if name not in BUILT_IN:
-            known = ", ".join(sorted({*BUILT_IN, *self._texts}))
+            known = ", ".join(sorted({*BUILT_IN, *self._texts})[:MAX_KNOWN])
             fix = f"use one of {known}, or make the ConfigMap gpu-profile-{name}"
             raise named.mistake(f"there is no profile {shown(name)}", fix)
         return Node(dict(BUILT_IN[name]), named.path, named.pool)
@@ -131,14 +134,6 @@ def _readable(text: str) -> Document | Unreadable:
         return error
 
 
-def twice(duplicate: Duplicate, pool: str, document: str = "") -> Mistake:
-    """That a name is there twice in a map, of which readers of YAML would take either."""
-    path = document
-    for name in duplicate.path:
-        path = joined(path, name) if isinstance(name, str) else f"{path}[{name}]"
-    return Mistake(Problem(path, f"it is there twice, again in line {duplicate.line}", "keep one of them", pool))
-
-
 def extract(profile: Node) -> Extract:
     """What a merged profile says. Raises Mistake.
 
@@ -152,7 +147,7 @@ def extract(profile: Node) -> Extract:
         memory=defaults.get("memory").get("total_bytes").whole_number(0, MAX_MEMORY, default=0),
         driver_version=system.get("driver_version").text(""),
         cuda_version=system.get("cuda_version").text(""),
-        brand=defaults.get("brand").text("Nvidia"),
+        brand=_brand(defaults.get("brand").text("nvidia")),
     )
     return Extract(model, _count(profile))
 
@@ -163,6 +158,11 @@ def _count(profile: Node) -> int:
     if count == 0 and len(devices) > MAX_GPUS:
         raise profile.get("devices").mistake(f"{len(devices)} devices are too many", f"list at most {MAX_GPUS}")
     return count or len(devices)
+
+
+def _brand(text: str) -> str:
+    """Profiles have brands in lower case, and drivers report them with capitals."""
+    return {"geforce": "GeForce", "nvs": "NVS"}.get(text, text.capitalize() if text in BRANDS else text)
 
 
 def _capability(node: Node) -> str:

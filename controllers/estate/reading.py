@@ -4,6 +4,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from controllers.estate.document import Duplicate
 from controllers.estate.problem import Mistake, Problem
 
 T = TypeVar("T")
@@ -93,6 +94,14 @@ def joined(path: str, key: str) -> str:
     """A path with one more name, which is quoted where it does not look like one."""
     name = key if key.isprintable() and 0 < len(key) <= MAX_SHOWN and " " not in key else shown(key)
     return f"{path}.{name}" if path else name
+
+
+def twice(duplicate: Duplicate, pool: str, document: str = "") -> Mistake:
+    """That a name is there twice in a map, of which readers of YAML would take either."""
+    path = document
+    for name in duplicate.path:
+        path = joined(path, name) if isinstance(name, str) else f"{path}[{name}]"
+    return Mistake(Problem(path, f"it is there twice, again in line {duplicate.line}", "keep one of them", pool))
 
 
 def collected(problems: list[Problem], read: Callable[[], T]) -> T | None:
