@@ -2,7 +2,7 @@
 
 import pytest
 
-from controllers.estate import GpuModel, Pool, load, node_labels
+from controllers.estate import BUILT_IN, GpuModel, Pool, label_keys, load, node_labels
 from tests.unit.estate.documents import CHART_DEFAULT, pool
 
 
@@ -65,3 +65,9 @@ def test_a_product_that_is_no_label_value_becomes_one_or_none() -> None:
         "GPU--Test-Edition"
     )
     assert "nvidia.com/gpu.product" not in node_labels(Pool("p", gpu=GpuModel("é"), gpu_count=1))
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_every_label_that_a_pool_can_have_is_among_the_keys(name: str) -> None:
+    labels = node_labels(pool(f"{{gpu: {{profile: {name}}}}}"), "c.1")
+    assert labels.keys() == label_keys()
