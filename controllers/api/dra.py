@@ -4,6 +4,7 @@ This is the one place that knows how v1, v1beta2 and v1beta1 differ. A controlle
 the kinds and builders of the answer.
 """
 
+import functools
 import hashlib
 import types
 from collections.abc import Mapping, Sequence
@@ -99,6 +100,10 @@ class DraApi:
     templates: type[ResourceClaimTemplate]
     slices: type[ResourceSlice]
 
+    def slices_of(self, driver: str) -> type[ResourceSlice]:
+        """The kind of one driver's slices: several controllers of a process select slices, each those of its driver."""
+        return _slices_of(self.slices, driver)
+
     def request(self, name: str, device_class: str) -> dict[str, Any]:
         """A request for exactly one device of a class, with the server's defaults written out."""
         wanted = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": 1}
@@ -191,9 +196,18 @@ async def wait_for_dra(manager: Manager) -> DraApi:
 def _in_version(kind: type[K], version: str) -> type[K]:
     if kind.resource.version == version:
         return kind
-    body = {"resource": kind.resource.at(version), "__module__": __name__, "__annotations__": {}}
+    return _derived(kind, version, kind.resource.at(version))
+
+
+@functools.cache
+def _slices_of(kind: type[ResourceSlice], driver: str) -> type[ResourceSlice]:
+    return _derived(kind, driver, kind.resource)
+
+
+def _derived(kind: type[K], distinction: str, resource: Resource) -> type[K]:
+    body = {"resource": resource, "__module__": __name__, "__annotations__": {}}
     made = types.new_class(
-        f"{kind.__name__}_{version}",
+        f"{kind.__name__}_{distinction}",
         (kind,),
         {"frozen": True, "kw_only": True},
         lambda namespace: namespace.update(body),

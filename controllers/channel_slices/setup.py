@@ -81,14 +81,15 @@ class ChannelSlicesReconciler:
 
 def setup(manager: Manager, dra: DraApi, options: ChannelSlicesOptions) -> None:
     """Declares the channel-slices controller on a manager."""
-    slices = manager.informer(dra.slices, Selection(fields=f"spec.driver={nvidia.DRIVER}")).store
+    kind = dra.slices_of(nvidia.DRIVER)
+    slices = manager.informer(kind, Selection(fields=f"spec.driver={nvidia.DRIVER}")).store
     # A driver cannot be changed, so it stays with whoever made the slice.
-    owned = OwnedObjects(manager.client_for(DECLARATION), dra.slices, proof=("f:spec", "f:driver"))
+    owned = OwnedObjects(manager.client_for(DECLARATION), kind, proof=("f:spec", "f:driver"))
     reconciler = ChannelSlicesReconciler(owned, manager.reader(Node), slices, dra, manager.recorder(NAME), options)
     (
         manager.controller(NAME)
         .for_(Node, when=changed(lambda node: (node.labels, node.metadata.annotations, node.deleting)))
-        .watches(dra.slices, maps_to=_node_of)
+        .watches(kind, maps_to=_node_of)
         .reconciles_with(reconciler)
     )
 

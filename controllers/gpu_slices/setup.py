@@ -109,11 +109,12 @@ class GpuSlicesReconciler:
 
 def setup(manager: Manager, dra: DraApi, topology: TopologySource) -> None:
     """Declares the gpu-slices controller on a manager."""
-    slices = manager.informer(dra.slices, Selection(fields=f"spec.driver={DRIVER}")).store
+    kind = dra.slices_of(DRIVER)
+    slices = manager.informer(kind, Selection(fields=f"spec.driver={DRIVER}")).store
     slices.add_index(BY_NODE, lambda entry: filter(None, (entry.node_name,)))
     nodes = manager.reader(Node)
     # A driver cannot be changed, so it stays with whoever made the slice.
-    owned = OwnedObjects(manager.client_for(DECLARATION), dra.slices, proof=("f:spec", "f:driver"))
+    owned = OwnedObjects(manager.client_for(DECLARATION), kind, proof=("f:spec", "f:driver"))
 
     def of_pools(_: object) -> Iterable[Request]:
         return topology.nodes(nodes.list())
@@ -121,7 +122,7 @@ def setup(manager: Manager, dra: DraApi, topology: TopologySource) -> None:
     (
         manager.controller(NAME)
         .for_(Node, when=changed(lambda node: (node.labels, node.metadata.annotations, node.deleting)))
-        .watches(dra.slices, maps_to=lambda entry: (Key("", entry.node_name),) if entry.node_name else ())
+        .watches(kind, maps_to=lambda entry: (Key("", entry.node_name),) if entry.node_name else ())
         .watches(TopologyConfig, maps_to=of_pools)
         .watches(GpuProfile, maps_to=of_pools)
         .reconciles_with(GpuSlicesReconciler(owned, nodes, slices, topology, dra, manager.recorder(NAME)))

@@ -174,3 +174,14 @@ def test_waiting_survives_failures_and_says_why() -> None:
     assert "refused" in (said[0] or "")
     assert "no right" in (said[1] or "")
     assert said[2] is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_slices_of_a_driver_are_a_kind_of_their_own(version: str) -> None:
+    api = dra_api(version)
+    one, other = api.slices_of("a.example.com"), api.slices_of("b.example.com")
+    assert one is api.slices_of("a.example.com")
+    assert len({one, other, api.slices}) == 3
+    assert one.resource == other.resource == api.slices.resource
+    body = {"metadata": {"name": "n"}, "spec": {"driver": "a.example.com", "nodeName": "n1"}}
+    assert one.decode(msgspec.json.encode(body)).node_name == "n1"
