@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         port=parsed.port,
         allow_remote=parsed.allow_remote,
         kubeconfig=parsed.kubeconfig,
+        data_dir=parsed.data_dir,
         stand_in=parsed.stand_in,
         audit_log=parsed.audit_log,
     )
@@ -59,6 +60,12 @@ def _parser() -> argparse.ArgumentParser:
         "--allow-remote", action="store_true", help="let --host be an address that other machines can reach"
     )
     parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        type=Path,
+        help="keep the state there and take it up again at the next start (default: in memory only)",
+    )
+    parser.add_argument(
         "--stand-in",
         action="store_true",
         help="place and run pods on simulated nodes, as a much simplified scheduler, controller manager and kubelet",
@@ -88,7 +95,8 @@ async def _serve(options: SandboxOptions) -> None:
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         behind = "a stand-in places and runs pods" if options.stand_in else "nothing is scheduled or run here"
-        logger.info(f"serving from memory; {behind}", url=sandbox.url)
+        kept = f"serving, and keeping the state in {options.data_dir}" if options.data_dir else "serving from memory"
+        logger.info(f"{kept}; {behind}", url=sandbox.url)
         logger.info("try it", command=f"kubectl --kubeconfig {sandbox.kubeconfig} get namespaces")
         await stopped.wait()
     logger.info("stopped")

@@ -32,7 +32,7 @@ from controllers.sandbox.errors import (
 from controllers.sandbox.lifecycle import Deletion, Object
 from controllers.sandbox.registry import Registry, ResourceInfo
 from controllers.sandbox.selectors import EVERYTHING, Selector
-from controllers.sandbox.storage import Forgotten, Store, Stored, key_of
+from controllers.sandbox.storage import Forgotten, State, Store, Stored, key_of
 from controllers.sandbox.typeschema import TypeSchema
 
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # the API's: without vowels, no words come about
@@ -128,6 +128,26 @@ class Cluster:
     def now(self) -> str:
         """The moment as timestamps have it, in whole seconds."""
         return self.clock.utcnow().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def load(self, state: State) -> None:
+        """Takes in what another cluster held, with its versions; watches and lists cannot go back behind it.
+
+        What that one still had to do, such as collecting garbage, is queued. Raises StatusError 422 for a definition
+        that cannot be served.
+        """
+        definitions = "apiextensions.k8s.io/customresourcedefinitions"
+        for resource, found in state.objects.items():
+            for key, stored in sorted(found.items()):
+                self.store.load(resource, key, stored)
+        for stored in state.objects.get(definitions, {}).values():
+            self.definitions.changed(stored.object, None)
+            self._reread(stored.object)
+        self.store.version = max(self.store.version, state.version)
+        self.store.compact()
+        # Definitions and owners first: what is garbage is known only then.
+        self.collector.take_up(
+            (resource, key, stored.object) for resource, found in state.objects.items() for key, stored in found.items()
+        )
 
     def stored(self, info: ResourceInfo, namespace: str, name: str) -> Stored:
         """Raises StatusError 404."""

@@ -16,21 +16,27 @@ import uvloop
 import yaml
 from aiohttp import web
 
+from controllers.runtime import logs
 from controllers.runtime.clock import Clock
 from controllers.runtime.errors import ConfigurationError
 from controllers.sandbox.access import Access, bootstrap_roles
 from controllers.sandbox.audit import AuditLog
-from controllers.sandbox.certificates import make_serving
+from controllers.sandbox.certificates import make_authority, make_serving
 from controllers.sandbox.cluster import Cluster
+from controllers.sandbox.database import Database
+from controllers.sandbox.errors import StatusError
 from controllers.sandbox.server import Server
 from controllers.sandbox.stand_in import StandIn
-from controllers.sandbox.tokens import Account, Tokens
+from controllers.sandbox.tokens import Account, Tokens, make_secret
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 TOKEN_LIFETIME = 86400  # seconds that the tokens of kubeconfigs for service accounts are good
 STOP_TIMEOUT = 5.0  # seconds that requests get to end when the server stops
+RETRY = 1.0  # seconds until the collector tries again what could not be stored
 THREAD_TIMEOUT = 10.0  # seconds for the start and for the end of a server in a thread
 CONTEXT = "gpu-mirage-sandbox"
+
+logger = logs.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,7 @@ class SandboxOptions:
     window: int = 10_000  # changes of each resource that watches can go back
     kubeconfig: Path | None = None  # where the administrator's kubeconfig is written; None: a temporary file
     audit_log: Path | None = None  # file that gets a line for each request; None: there is none
+    data_dir: Path | None = None  # where the state is kept beyond the end of the process; None: nowhere
     stand_in: bool = False  # whether pods are placed and run on simulated nodes; see controllers.sandbox.stand_in
 
 
@@ -52,8 +59,8 @@ class RunningSandbox:
     def __init__(self, options: SandboxOptions = SandboxOptions(), *, clock: Clock | None = None) -> None:
         _check_address(options)
         self._options = options
-        self._serving = make_serving([options.host])
-        self.cluster = Cluster(clock=clock, window=options.window, root_ca=self._serving.ca.decode())
+        self._database: Database | None = None
+        self.cluster = Cluster(clock=clock, window=options.window)
         self.access = Access(self.cluster, Tokens())
         self._runner: web.ServerRunner | None = None
         self._collecting: asyncio.Task[None] | None = None
@@ -64,7 +71,15 @@ class RunningSandbox:
         self.url = ""
 
     async def start(self) -> None:
-        """Begins to serve. Raises ConfigurationError where the port is taken."""
+        """Begins to serve. Raises ConfigurationError where the port is taken or the data directory is of no use."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _start(self) -> None:
+        self._open()
         self._bootstrap()
         server = web.Server(
             Server(self.cluster, self.access, self._audit).handle, handler_cancellation=True, access_log=None
@@ -76,7 +91,6 @@ class RunningSandbox:
         try:
             await site.start()
         except OSError as error:
-            await self._runner.cleanup()
             raise ConfigurationError(
                 f"cannot listen on {options.host} port {options.port}: {error.strerror}; choose another --port"
             ) from error
@@ -100,6 +114,8 @@ class RunningSandbox:
             self._audit.close()
         if self._directory is not None:
             self._directory.cleanup()
+        if self._database is not None:
+            self._database.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -120,11 +136,33 @@ class RunningSandbox:
         self._write_kubeconfig(path, token, namespace)
         return path
 
+    def _open(self) -> None:
+        """Takes up the state of the data directory, and the secrets without which old kubeconfigs would not work."""
+        authority = None
+        if self._options.data_dir is not None:
+            self._database = database = Database(self._options.data_dir)
+            authority = database.secret("authority", make_authority)
+            self.access.tokens = Tokens(database.secret("tokens", make_secret))
+            self._load(database)
+        self._serving = make_serving(authority or make_authority(), [self._options.host])
+        self.cluster.root_ca = self._serving.ca.decode()
+
+    def _load(self, database: Database) -> None:
+        try:
+            self.cluster.load(database.load())
+        except StatusError as error:
+            why = f"{error.message}; use the version that wrote it, or choose another --data-dir"
+            raise ConfigurationError(f"{database.path}: {why}") from error
+        self.cluster.store.journal = database.write
+
     def _bootstrap(self) -> None:
-        for name in NAMESPACES:
-            self.cluster.ensure("Namespace", "", {"metadata": {"name": name}})
-        bootstrap_roles(self.cluster)
-        self.cluster.collector.settle()
+        try:
+            for name in NAMESPACES:
+                self.cluster.ensure("Namespace", "", {"metadata": {"name": name}})
+            bootstrap_roles(self.cluster)
+            self.cluster.collector.settle()
+        except StatusError as error:
+            raise ConfigurationError(error.message) from error
         self.cluster.store.compact()
 
     async def _collect(self) -> None:
@@ -135,9 +173,15 @@ class RunningSandbox:
         while True:
             await woken.wait()
             woken.clear()
-            if self.cluster.collector.step():
+            pause = 0.0
+            try:
+                if self.cluster.collector.step():
+                    woken.set()
+            except StatusError as error:
+                logger.warning("what is left to be done is tried again", reason=error.message, seconds=RETRY)
                 woken.set()
-            await asyncio.sleep(0)
+                pause = RETRY
+            await asyncio.sleep(pause)
 
     def _write_admin_kubeconfig(self) -> None:
         path = self._options.kubeconfig

@@ -51,11 +51,16 @@ class Account:
         return Identity(user, (ACCOUNTS, f"{ACCOUNTS}:{self.namespace}", AUTHENTICATED), self.uid)
 
 
+def make_secret() -> bytes:
+    """What tokens are signed with."""
+    return secrets.token_bytes(32)
+
+
 class Tokens:
     """Makes and reads tokens with one secret."""
 
     def __init__(self, secret: bytes | None = None) -> None:
-        self._secret = secret or secrets.token_bytes(32)
+        self._secret = secret or make_secret()
         self._known: dict[str, dict[str, Any]] = {}
         self.admin = self._sign({"sub": "admin"})
 
