@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import uvloop
 import yaml
@@ -26,8 +26,10 @@ from controllers.sandbox.cluster import Cluster
 from controllers.sandbox.database import Database
 from controllers.sandbox.errors import StatusError
 from controllers.sandbox.server import Server
-from controllers.sandbox.stand_in import StandIn
 from controllers.sandbox.tokens import Account, Tokens, make_secret
+
+if TYPE_CHECKING:
+    from controllers.sandbox.stand_in import StandIn
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 TOKEN_LIFETIME = 86400  # seconds that the tokens of kubeconfigs for service accounts are good
@@ -65,7 +67,7 @@ class RunningSandbox:
         self._runner: web.ServerRunner | None = None
         self._collecting: asyncio.Task[None] | None = None
         self._audit = AuditLog(options.audit_log, self.access) if options.audit_log else None
-        self._stand_in: StandIn | None = None
+        self._stand_in: "StandIn | None" = None
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self.kubeconfig = Path()
         self.url = ""
@@ -98,6 +100,9 @@ class RunningSandbox:
         self._collecting = asyncio.create_task(self._collect())
         self._write_admin_kubeconfig()
         if options.stand_in:
+            # Imported late, as it needs the whole framework, and most sandboxes do not need it.
+            from controllers.sandbox.stand_in import StandIn
+
             self._stand_in = StandIn(self.kubeconfig, clock=self.cluster.clock)
             self._stand_in.start()
 
