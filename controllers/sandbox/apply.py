@@ -263,6 +263,8 @@ def _record(old: Object, new: Object, managers: Managers, writer: Writer, schema
 
 def _capped(managers: Managers) -> Managers:
     """The entries with the oldest updates of each version in one, so that not too many are left."""
+    if len(managers) <= MAX_UPDATERS:
+        return managers
     updaters = sorted(
         (writer for writer in managers if writer.operation == "Update"),
         key=lambda writer: (managers[writer].time or "", _identity(writer)),

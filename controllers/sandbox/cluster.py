@@ -9,7 +9,8 @@ import secrets
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -127,7 +128,7 @@ class Cluster:
 
     def now(self) -> str:
         """The moment as timestamps have it, in whole seconds."""
-        return self.clock.utcnow().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return _timestamp(self.clock.utcnow().replace(microsecond=0))
 
     def load(self, state: State) -> None:
         """Takes in what another cluster held, with its versions; watches and lists cannot go back behind it.
@@ -240,8 +241,7 @@ class Cluster:
     ) -> Written:
         """Changes an object by a function of its live state. Raises StatusError."""
         found = self.stored(info, namespace, name)
-        live = info.served(found.object)
-        body = change(msgspec.json.decode(found.encoded) if live is found.object else _copy(live))
+        body = change(self._own_copy(info, found))
         obj = lifecycle.check_identity(info, body, namespace, name)
         return self._replace(info, found, obj, options, patched=True)
 
@@ -255,7 +255,7 @@ class Cluster:
         if found is None and (options.subresource or config["metadata"].get("uid")):
             raise self._absent_for_apply(info, config)
         self._check_unknown_fields(info, config, options)
-        live = _copy(info.served(found.object)) if found else None
+        live = self._own_copy(info, found) if found else None
         obj = apply.apply(
             live,
             config,
@@ -273,6 +273,12 @@ class Cluster:
                 admitted = replace(admitted, object=self.definitions.prepared(admitted.object))
             return self._insert(info, namespace, admitted, options)
         return self._replace(info, found, obj, options, patched=True, tracked=True)
+
+    def _own_copy(self, info: ResourceInfo, found: Stored) -> Object:
+        """A stored object as it is served, which may be changed."""
+        live = info.served(found.object)
+        copied: Object = msgspec.json.decode(found.encoded) if live is found.object else _copy(live)
+        return copied
 
     def _absent_for_apply(self, info: ResourceInfo, config: Object) -> StatusError:
         name, uid = config["metadata"]["name"], config["metadata"].get("uid")
@@ -330,7 +336,7 @@ class Cluster:
         deletion.preconditions.check(info, found.object)
         moment = self.clock.utcnow()
         grace = lifecycle.grace_period(info, found.object, deletion)
-        deadline = (moment + timedelta(seconds=grace)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        deadline = _timestamp((moment + timedelta(seconds=grace)).replace(microsecond=0))
         marked = lifecycle.deleted(info, found.object, deletion, deadline)
         gone = lifecycle.may_go(info, marked)
         if dry_run:
@@ -450,6 +456,11 @@ def _as_read(obj: Object, schema: TypeSchema) -> Object:
     validation.prune(read, schema)
     validation.default(read, schema)
     return read
+
+
+@lru_cache(maxsize=16)
+def _timestamp(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _undecodable(info: ResourceInfo, why: str) -> StatusError:

@@ -35,6 +35,8 @@ def children(tree: FieldSet) -> Iterator[tuple[str, FieldSet]]:
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
     """The paths of either set."""
+    if not left and SELF not in right:
+        return right
     merged = dict(children(left))
     for element, child in children(right):
         held = merged.get(element)
@@ -48,6 +50,8 @@ def _union_below(left: FieldSet, right: FieldSet) -> FieldSet:
 
 def difference(left: FieldSet, right: FieldSet) -> FieldSet:
     """The paths of ``left`` that are not in ``right``; a path does not stand for those below it."""
+    if not right and SELF not in left:
+        return left
     kept = {}
     for element, child in children(left):
         other = right.get(element)
@@ -104,10 +108,11 @@ def of(*members: Path) -> FieldSet:
 
 def canonical(tree: FieldSet) -> FieldSet:
     """The same set with its elements in the order of the server."""
-    ordered: FieldSet = {SELF: {}} if SELF in tree else {}
-    for element, child in sorted(children(tree), key=_order):
-        ordered[element] = canonical(child) if child else {}
-    return ordered
+    # That is the order of text but for positions ("i:"), which come last; "." comes first.
+    names = sorted(tree)
+    if any(name[0] == "i" for name in names):
+        names.sort(key=lambda name: name[0] == "i")
+    return {name: canonical(child) if (child := tree[name]) else {} for name in names}
 
 
 def _order(entry: tuple[str, FieldSet]) -> tuple[int, str]:

@@ -111,7 +111,7 @@ def every_path(value: Any, schema: TypeSchema) -> FieldSet:
     elif granular_list(value, schema):
         below = {element_of(item, schema): every_path(item, schema.element()) for item in value}
     else:
-        below = {}
+        return {}
     return node(True, below) or {}
 
 
@@ -177,20 +177,37 @@ class _Comparer:
     """Collects the three trees of a comparison while it walks two values side by side."""
 
     def run(self, old: Object, new: Object, schema: TypeSchema) -> Comparison:
-        added, modified, removed = self._members(_fields(old, schema), _fields(new, schema))
-        return Comparison(added, modified, removed)
+        return Comparison(*self._fields(old, new, schema))
 
-    def _members(
-        self, old: Mapping[str, tuple[Any, TypeSchema]], new: Mapping[str, tuple[Any, TypeSchema]]
+    def _fields(self, old: Object, new: Object, schema: TypeSchema) -> tuple[FieldSet, FieldSet, FieldSet]:
+        found: tuple[FieldSet, FieldSet, FieldSet] = ({}, {}, {})
+        for name in {**old, **new}:
+            before, after = old.get(name, MISSING), new.get(name, MISSING)
+            if before is not after:
+                self._note(found, field_element(name), before, after, schema.field(name))
+        return found
+
+    def _items(
+        self, old: Sequence[Any], new: Sequence[Any], schema: TypeSchema
     ) -> tuple[FieldSet, FieldSet, FieldSet]:
         found: tuple[FieldSet, FieldSet, FieldSet] = ({}, {}, {})
-        for element in {**old, **new}:
-            before, schema = old.get(element) or (MISSING, new[element][1])
-            after = new[element][0] if element in new else MISSING
-            for tree, part in zip(found, self._compare(before, after, schema), strict=True):
-                if part is not None:
-                    tree[element] = part
+        held = {element_of(item, schema): item for item in old}
+        wanted = {element_of(item, schema): item for item in new}
+        for element in {**held, **wanted}:
+            before, after = held.get(element, MISSING), wanted.get(element, MISSING)
+            self._note(found, element, before, after, schema.element())
         return found
+
+    def _note(
+        self, found: tuple[FieldSet, FieldSet, FieldSet], element: str, old: Any, new: Any, schema: TypeSchema
+    ) -> None:
+        added, modified, removed = self._compare(old, new, schema)
+        if added is not None:
+            found[0][element] = added
+        if modified is not None:
+            found[1][element] = modified
+        if removed is not None:
+            found[2][element] = removed
 
     def _compare(
         self, old: Any, new: Any, schema: TypeSchema
@@ -202,9 +219,9 @@ class _Comparer:
         if _equal(old, new):
             return None, None, None
         if _both(granular_map, old, new, schema):
-            trees = self._members(_fields(old or {}, schema), _fields(new or {}, schema))
+            trees = self._fields(old or {}, new or {}, schema)
         elif _both(granular_list, old, new, schema):
-            trees = self._members(_items(old or [], schema), _items(new or [], schema))
+            trees = self._items(old or [], new or [], schema)
         else:
             return None, {}, None
         added, modified, removed = (tree or None for tree in trees)
@@ -220,14 +237,6 @@ def _both(granular: Any, old: Any, new: Any, schema: TypeSchema) -> bool:
 def _equal(old: Any, new: Any) -> bool:
     # In Python true equals 1; in JSON it does not.
     return bool(old == new) and isinstance(old, bool) == isinstance(new, bool)
-
-
-def _fields(value: Object, schema: TypeSchema) -> dict[str, tuple[Any, TypeSchema]]:
-    return {field_element(name): (member, schema.field(name)) for name, member in value.items()}
-
-
-def _items(value: Sequence[Any], schema: TypeSchema) -> dict[str, tuple[Any, TypeSchema]]:
-    return {element_of(item, schema): (item, schema.element()) for item in value}
 
 
 # --- cutting
