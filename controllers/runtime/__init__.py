@@ -36,7 +36,13 @@ __all__ = [
     "owner_reference",
 ]
 
-_MODULES = {"Client": "client", "ClientOptions": "client", "Selection": "client", "NotFound": "errors", "Manager": "manager"}
+_MODULES = {
+    "Client": "client",
+    "ClientOptions": "client",
+    "Selection": "client",
+    "NotFound": "errors",
+    "Manager": "manager",
+}
 
 
 def __getattr__(name: str) -> Any:

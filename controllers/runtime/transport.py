@@ -97,7 +97,7 @@ _UNREADABLE = (
 def _package() -> Any:
     """The official package's reader of configurations.
 
-    Imported when one is read: that takes longer than all else that a program here imports, and not all of them read one.
+    Imported when one is read: that takes longer than all else that a program imports, and some programs read none.
     """
     from kubernetes.aio import config
 
@@ -116,7 +116,7 @@ class Credentials:
         self._kubeconfig = kubeconfig
         self._context = context
         self._clock = clock or SystemClock()
-        self._configuration: "Configuration | None" = None
+        self._configuration: Configuration | None = None
         self._read_at = -TOKEN_MAX_AGE
         self._reading = asyncio.Lock()
 

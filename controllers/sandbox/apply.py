@@ -6,8 +6,10 @@ and refuses to change what others own. Every other write gives its manager the f
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from controllers.sandbox.errors import Cause, StatusError, bad_request, invalid
 from controllers.sandbox.fieldset import (
@@ -52,8 +54,7 @@ _BUT_STATUS: Final = of(("f:spec",))
 _CUSTOM_BUT_STATUS: Final = of(("f:spec",), ("f:metadata",))
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
+class Writer(msgspec.Struct, frozen=True):
     """Who an entry belongs to. An applier is the same through all versions of the API, so it has none."""
 
     manager: str
@@ -69,8 +70,7 @@ class Writer:
         return f"{text} using {self.api_version}" if self.operation == "Update" else text
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """What a writer owns, in which version of the API it said so, and when the entry last changed."""
 
     api_version: str
@@ -205,7 +205,7 @@ class _Apply:
 
     def _prune(self, merged: Object, managers: Managers, last: Entry | None) -> Object:
         """Take out what the writer applied last time, does not apply now, and nobody else owns."""
-        if last is None or not last.fields:
+        if last is None or not difference(last.fields, managers[self._writer].fields):
             return merged
         dropped = with_named(last.fields, self._schema)
         pruned = remove(merged, dropped, self._schema)

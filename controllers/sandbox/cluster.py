@@ -8,12 +8,12 @@ import base64
 import secrets
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from controllers.runtime.clock import Clock, SystemClock
 from controllers.sandbox import apply, lifecycle, validation
@@ -47,8 +47,7 @@ CONTINUE_EXPIRED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(msgspec.Struct, frozen=True):
     """What a write's query parameters say."""
 
     manager: str = "unknown"
@@ -58,8 +57,7 @@ class WriteOptions:
     force: bool = False  # of an apply: take fields from their managers
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """The object after a write, as the client sees it, and what it should be warned of."""
 
     object: Object
@@ -106,8 +104,7 @@ class Listing:
         return result
 
 
-@dataclass(frozen=True, slots=True)
-class _Admitted:
+class _Admitted(msgspec.Struct, frozen=True):
     """An object on its way into the store, what its sender should know, and what is wrong with it."""
 
     object: Object
@@ -128,7 +125,7 @@ class Cluster:
 
     def now(self) -> str:
         """The moment as timestamps have it, in whole seconds."""
-        return _timestamp(self.clock.utcnow().replace(microsecond=0))
+        return _timestamp(self.clock.utcnow())
 
     def load(self, state: State) -> None:
         """Takes in what another cluster held, with its versions; watches and lists cannot go back behind it.
@@ -336,7 +333,7 @@ class Cluster:
         deletion.preconditions.check(info, found.object)
         moment = self.clock.utcnow()
         grace = lifecycle.grace_period(info, found.object, deletion)
-        deadline = _timestamp((moment + timedelta(seconds=grace)).replace(microsecond=0))
+        deadline = _timestamp(moment + timedelta(seconds=grace))
         marked = lifecycle.deleted(info, found.object, deletion, deadline)
         gone = lifecycle.may_go(info, marked)
         if dry_run:
@@ -458,9 +455,8 @@ def _as_read(obj: Object, schema: TypeSchema) -> Object:
     return read
 
 
-@lru_cache(maxsize=16)
 def _timestamp(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
 
 
 def _undecodable(info: ResourceInfo, why: str) -> StatusError:

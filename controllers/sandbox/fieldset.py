@@ -14,6 +14,7 @@ Path: TypeAlias = tuple[str, ...]
 
 SELF: Final = "."
 EMPTY: Final[FieldSet] = {}
+_PREFIXES: Final = frozenset({"f:", "k:", "v:", "i:"})
 
 
 def node(member: bool, children: FieldSet) -> FieldSet | None:
@@ -123,10 +124,10 @@ def parse(fields: Mapping[str, Any]) -> FieldSet:
     """A set from ``fieldsV1``. Raises ValueError naming what is no path element."""
     tree: FieldSet = {}
     for element, child in fields.items():
-        is_element = element == SELF or (element[:1] in tuple("fkvi") and element[1:2] == ":")
-        if not is_element or not isinstance(child, Mapping):
+        is_element = element == SELF or element[:2] in _PREFIXES
+        if not is_element or not isinstance(child, dict):
             raise ValueError(f"error decoding set: {element} is no path element with an object")
-        tree[element] = parse(child)
+        tree[element] = parse(child) if child else {}
     return tree
 
 

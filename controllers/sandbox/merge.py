@@ -5,8 +5,9 @@ Maps merge member by member, lists by their keys or as sets, and whatever is ato
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from controllers.sandbox import notation
 from controllers.sandbox.fieldset import (
@@ -28,8 +29,7 @@ class KeyMissing(Exception):
     """A list item has no value for a key of the list, which its message names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """What is different between two objects, as sets of paths."""
 
     added: FieldSet
@@ -187,9 +187,7 @@ class _Comparer:
                 self._note(found, field_element(name), before, after, schema.field(name))
         return found
 
-    def _items(
-        self, old: Sequence[Any], new: Sequence[Any], schema: TypeSchema
-    ) -> tuple[FieldSet, FieldSet, FieldSet]:
+    def _items(self, old: Sequence[Any], new: Sequence[Any], schema: TypeSchema) -> tuple[FieldSet, FieldSet, FieldSet]:
         found: tuple[FieldSet, FieldSet, FieldSet] = ({}, {}, {})
         held = {element_of(item, schema): item for item in old}
         wanted = {element_of(item, schema): item for item in new}

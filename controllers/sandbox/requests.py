@@ -20,8 +20,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 TRUE = frozenset({"true", "1", "t", "T", "TRUE", "True"})
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """What the path of a request for a resource means; parts that it does not have are ""."""
 
     group: str
@@ -42,12 +41,17 @@ class Rendering:
 
 
 PLAIN = Rendering()
+_NO_NAMES = frozenset({"", ".", ".."})
 
 
 def split_path(raw: str) -> list[str]:
     """The decoded segments of a path as it was sent. Raises StatusError 404 for one that climbs or has empty parts."""
-    segments = [unquote(segment) for segment in raw.strip("/").split("/")]
-    if any(segment in {"", ".", ".."} or "/" in segment or "\0" in segment for segment in segments):
+    segments = raw.strip("/").split("/")
+    if "%" in raw:
+        segments = [unquote(segment) for segment in segments]
+        if any("/" in segment or "\0" in segment for segment in segments):
+            raise no_such_path()
+    if not _NO_NAMES.isdisjoint(segments) or "\0" in raw:
         raise no_such_path()
     return segments
 
@@ -76,6 +80,8 @@ def resource_target(segments: list[str]) -> Target | None:
 def query_of(text: str) -> dict[str, str]:
     """The parameters of a query; the first of several with one name counts."""
     query: dict[str, str] = {}
+    if not text:
+        return query
     for name, value in parse_qsl(text, keep_blank_values=True):
         query.setdefault(name, value)
     return query

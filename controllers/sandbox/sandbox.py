@@ -67,7 +67,7 @@ class RunningSandbox:
         self._runner: web.ServerRunner | None = None
         self._collecting: asyncio.Task[None] | None = None
         self._audit = AuditLog(options.audit_log, self.access) if options.audit_log else None
-        self._stand_in: "StandIn | None" = None
+        self._stand_in: StandIn | None = None
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self.kubeconfig = Path()
         self.url = ""

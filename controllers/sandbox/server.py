@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -73,8 +72,7 @@ PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 logger = logs.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A request, read and routed."""
 
     request: web.BaseRequest
@@ -84,8 +82,7 @@ class Call:
     rendering: Rendering
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """The resource that a call is for."""
 
     target: Target
@@ -207,9 +204,9 @@ class Server:
         if call.method in {"PUT", "PATCH"} and not target.name:
             raise method_not_allowed()
         route = Route(target, info)
-        call = Call(
-            call.request, call.identity, call.method, call.query, rendering_of(call.request.headers.get("Accept"))
-        )
+        rendering = rendering_of(call.request.headers.get("Accept"))
+        if rendering is not PLAIN:
+            call = Call(call.request, call.identity, call.method, call.query, rendering)
         if verb == "watch":
             return await self._watch(call, route)
         return await self._verb(call, route, verb)
@@ -454,6 +451,12 @@ class Server:
         request = call.request
         if (request.content_length or 0) > MAXIMUM_BODY:
             raise too_large(MAXIMUM_BODY)
+        if request.content.is_eof():
+            # Small bodies come with their heads, and there is nothing to wait for.
+            raw = request.content.read_nowait()
+            if len(raw) > MAXIMUM_BODY:
+                raise too_large(MAXIMUM_BODY)
+            return raw
         parts: list[bytes] = []
         size = 0
         async for part in request.content.iter_any():

@@ -20,8 +20,7 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 _ENVELOPE = '{"kind":"","apiVersion":"",'
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True, gc=False):
     """An object as of one write: its ``version`` and its JSON."""
 
     object: Object
@@ -35,8 +34,7 @@ class Stored:
         return b"{" + self.encoded[start:]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One write: what the object became (for a deletion, what it was last) and what it had been."""
 
     version: int

@@ -188,13 +188,11 @@ def _sound(value: Any, schema: TypeSchema) -> bool:
 def _evidently_unique(items: list[Any], schema: TypeSchema) -> bool:
     if schema.list_kind == "atomic" or len(items) < 2:
         return True
-    if schema.list_kind == "set":
-        names = [item for item in items if isinstance(item, str)]
-    else:
-        names = [tuple(item.get(key) for key in schema.map_keys) for item in items if isinstance(item, dict)]
-        if not all(isinstance(part, str) for name in names for part in name):
-            return False
-    return len(names) == len(items) == len(set(names))
+    keys = schema.map_keys if schema.list_kind == "map" else ()
+    names = [[item.get(key) for key in keys] if isinstance(item, dict) else [item] for item in items]
+    # Other values than texts may be equal in Python and different in JSON.
+    texts = {tuple(name) for name in names if all(isinstance(part, str) for part in name)}
+    return len(texts) == len(items)
 
 
 @lru_cache(maxsize=4096)

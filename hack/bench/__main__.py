@@ -1,4 +1,4 @@
-"""`python -m hack.bench`: measures the controllers on a control plane of its own, then the framework alone, and the sandbox.
+"""`python -m hack.bench`: measures the controllers on a control plane, the framework alone, and the sandbox.
 
 Exits with 1 where a domain costs a write that nobody expects or where an idle estate writes; a missed goal is printed
 and is no error, since it depends on the machine.

@@ -1,21 +1,17 @@
 """A server that does nothing but answer: what the HTTP library alone can do on this machine. Run as a process."""
 
 import asyncio
+import base64
 import sys
 from pathlib import Path
 
 import uvloop
+import yaml
 from aiohttp import web
 
 from controllers.sandbox.certificates import make_authority, make_serving
-from hack.bench.lanes import Target
 
 HOST = "127.0.0.1"
-
-
-def target(file: Path) -> Target:
-    """The server that wrote the file."""
-    return Target.of(file)
 
 
 async def echo(request: web.BaseRequest) -> web.StreamResponse:
@@ -25,10 +21,6 @@ async def echo(request: web.BaseRequest) -> web.StreamResponse:
 
 async def serve(file: Path) -> None:
     """Serves with TLS until the process ends, and writes how to get there, as a kubeconfig."""
-    import base64
-
-    import yaml
-
     serving = make_serving(make_authority(), [HOST])
     runner = web.ServerRunner(web.Server(echo, access_log=None))
     await runner.setup()

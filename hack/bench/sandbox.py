@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from hack.bench.usage import usage_of
 START_TIMEOUT = 60.0  # seconds
 POLL = 0.002  # seconds between looks whether a process is up
 MAPS = "/api/v1/namespaces/default/configmaps"
+NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/default/pods"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 STAMP = b'"due":"'
@@ -182,9 +183,9 @@ def _start(plan: Plan, place: Path) -> Table:
 async def _memory(plan: Plan, place: Path) -> Table:
     with sandbox(place) as server:
         empty = usage_of(server.pid).resident
-        create: Callable[[str, dict[str, Any]], bytes] = lambda path, body: server.target.request("POST", path, body)
-        nodes = (create("/api/v1/nodes", node(number)) for number in range(plan.sandbox_nodes))
-        pods = (create("/api/v1/namespaces/default/pods", pod(n, plan)) for n in range(plan.sandbox_pods))
+        request = server.target.request
+        nodes = (request("POST", NODES, node(number)) for number in range(plan.sandbox_nodes))
+        pods = (request("POST", PODS, pod(number, plan)) for number in range(plan.sandbox_pods))
         await lanes.crowd(server.target, itertools.chain(nodes, pods), plan.in_flight)
         full = usage_of(server.pid).resident
     # The goal is for the full number; fewer objects say nothing about it.
