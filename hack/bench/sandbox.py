@@ -161,8 +161,9 @@ async def _delays(target: Target, name: str, plan: Plan) -> list[float]:
     listeners = [Listener(arrived) for _ in range(plan.watchers)]
     async with lanes.connected(target, listeners):
         for listener in listeners:
-            listener.send(target.request("GET", f"{MAPS}?watch=true&fieldSelector=metadata.name%3D{name}"))
+            listener.send(target.request("GET", f"{MAPS}?watch=true"))
         await asyncio.sleep(SETTLED)
+        delays.clear()
         await lanes.pace(target, change, plan.events, plan.events_rate, plan.in_flight)
         await asyncio.sleep(SETTLED)
     missing = plan.events * plan.watchers - len(delays)
