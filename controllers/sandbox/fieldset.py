@@ -113,7 +113,7 @@ def canonical(tree: FieldSet) -> FieldSet:
     names = sorted(tree)
     if any(name[0] == "i" for name in names):
         names.sort(key=lambda name: name[0] == "i")
-    return {name: canonical(child) if (child := tree[name]) else {} for name in names}
+    return {name: canonical(child) if (child := tree[name]) and name != SELF else {} for name in names}
 
 
 def _order(entry: tuple[str, FieldSet]) -> tuple[int, str]:
