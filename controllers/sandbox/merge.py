@@ -306,11 +306,12 @@ def _faults(value: Any, schema: TypeSchema, path: str) -> Iterator[str]:
         return
     if isinstance(value, dict) and schema.type in ("object", ""):
         for name, member in value.items():
-            if schema.declares(name):
-                yield from _faults(member, schema.field(name), f"{path}.{name}")
-            else:
+            if not schema.declares(name):
                 yield f"{path}.{name}: field not declared in schema"
                 return
+            below = schema.field(name)
+            if not isinstance(member, str) or below.type not in ("string", ""):
+                yield from _faults(member, below, f"{path}.{name}")
     elif isinstance(value, list) and schema.type in ("array", ""):
         yield from _list_faults(value, schema, path)
     elif wanted := _mismatch(value, schema):
