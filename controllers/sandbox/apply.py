@@ -140,10 +140,12 @@ def track_write(
 
     An object whose managedFields were emptied is not tracked any more until something is applied to it.
     """
+    writer = Writer(manager, operation, subresource, api_version)
+    if old is not None and (entries := _renewed(old, new, writer, schema, now)):
+        return {**new, "metadata": {**new["metadata"], "managedFields": entries}}
     managers = _decode_sent(old, new, subresource)
     if not managers and old is not None:
         return _with_entries(new, managers)
-    writer = Writer(manager, operation, subresource, api_version)
     held = old if old is not None else _nothing(new, schema)
     try:
         managers = _record(_bare(held), _bare(new), managers, writer, schema, now)
@@ -259,6 +261,39 @@ def _record(old: Object, new: Object, managers: Managers, writer: Writer, schema
     previous = rest.get(writer)
     merged = union(fields, previous.fields) if previous else fields
     return {**rest, writer: Entry(writer.api_version, merged, now)}
+
+
+def _renewed(old: Object, new: Object, writer: Writer, schema: TypeSchema, now: str) -> list[Object]:
+    """The entries after an update that only changes what its writer owned already; none where that is not so.
+
+    That is what most updates are, and nothing but a time changes then.
+    """
+    held, sent = _entries(old), _entries(new)
+    if not held or (sent is not None and sent != held):
+        return []
+    mine = [entry for entry in held if _written_by(entry, writer)]
+    try:
+        changes = _effective(compare(_bare(old), _bare(new), schema), _unwritten(writer.subresource, schema))
+    except KeyMissing:
+        return []
+    touched = union(changes.modified, changes.added)
+    if not mine or not touched or changes.removed or difference(difference(touched, NEVER_OWNED), mine[0]["fieldsV1"]):
+        return []
+    others = [entry for entry in held if entry is not mine[0]]
+    if any(intersection(entry["fieldsV1"], touched) for entry in others):
+        return []
+    return sorted([*others, {**mine[0], "time": now}], key=_place)
+
+
+def _written_by(entry: Object, writer: Writer) -> bool:
+    found = entry.get("manager", ""), entry["operation"], entry.get("subresource", ""), entry["apiVersion"]
+    return found == (writer.manager, writer.operation, writer.subresource, writer.api_version)
+
+
+def _place(entry: Object) -> tuple[str, ...]:
+    """By which the entries of an object are ordered."""
+    names = ("operation", "time", "manager", "apiVersion", "subresource")
+    return tuple(entry.get(name, "") for name in names)
 
 
 def _capped(managers: Managers) -> Managers:
@@ -444,12 +479,7 @@ def _decoded(entry: Object) -> tuple[Writer, Entry]:
 
 
 def _encode(managers: Managers) -> list[Object]:
-    ordered = sorted(
-        managers.items(),
-        key=lambda item: (item[0].operation, item[1].time or "", item[0].manager, item[1].api_version,
-                          item[0].subresource),
-    )  # fmt: skip
-    return [dict(_encoded(writer, entry)) for writer, entry in ordered]
+    return sorted((dict(_encoded(writer, entry)) for writer, entry in managers.items()), key=_place)
 
 
 def _encoded(writer: Writer, entry: Entry) -> Iterator[tuple[str, Any]]:

@@ -5,13 +5,14 @@ from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.sandbox import crd, fieldset, typeschema, validation
+from controllers.sandbox import apply, crd, fieldset, typeschema, validation
 from controllers.sandbox.typeschema import MISSING, TypeSchema, builtin
 
 CRDS = Path(__file__).parents[2] / "crds"
@@ -154,6 +155,50 @@ def listed(tree: dict[str, Any]) -> list[Any]:
 @given(TREES)
 def test_canonical_set_is_in_the_order_of_the_server(tree: dict[str, Any]) -> None:
     assert listed(fieldset.canonical(tree)) == in_order(tree)
+
+
+CONTENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "data": st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2"]), max_size=3),
+        "labels": st.dictionaries(st.sampled_from("xy"), st.sampled_from(["1", "2"]), max_size=2),
+        "owners": st.lists(st.sampled_from(["u", "v"]), unique=True),
+        "entries": st.sampled_from([[], [{}]]),
+    },
+)
+UPDATES = st.lists(st.tuples(st.sampled_from(["one", "two"]), st.sampled_from(["", "status"]), CONTENTS), max_size=6)
+
+
+def changed(obj: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": uid, "uid": uid} for uid in content.get("owners", ())]
+    metadata = {**obj["metadata"], "labels": content.get("labels", {}), "ownerReferences": owners}
+    if "entries" in content:
+        metadata["managedFields"] = content["entries"]
+    return {**obj, "metadata": metadata, "data": content.get("data", {})}
+
+
+@given(UPDATES)
+def test_entries_that_are_only_renewed_are_those_that_would_be_made_anew(updates: list[Any]) -> None:
+    schema = builtin("", "v1", "ConfigMap")
+    live: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1"}}
+    old: dict[str, Any] | None = None
+    for second, (manager, subresource, content) in enumerate(updates):
+        common: Any = {"manager": manager, "api_version": "v1", "subresource": subresource, "schema": schema}
+        new = changed(live, content)
+        quick = apply.track_write(old, new, now=f"2026-01-01T00:00:0{second}Z", **common)
+        with patch.object(apply, "_renewed", return_value=[]):
+            assert quick == apply.track_write(old, new, now=f"2026-01-01T00:00:0{second}Z", **common)
+        old = live = quick
+
+
+def test_entries_of_a_repeated_update_are_renewed() -> None:
+    schema = builtin("", "v1", "ConfigMap")
+    writer = apply.Writer("one", "Update", "", "v1")
+    common: Any = {"manager": "one", "api_version": "v1", "subresource": "", "schema": schema}
+    live: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1"}}
+    old = apply.track_write(None, live, now="2026-01-01T00:00:00Z", **common)
+    (entry,) = apply._renewed(old, {**old, "data": {"a": "2"}}, writer, schema, "2026-01-01T00:00:01Z")
+    assert entry == {**old["metadata"]["managedFields"][0], "time": "2026-01-01T00:00:01Z"}
 
 
 @pytest.mark.parametrize("names", [["a", "a"], ["a", "b"], ["a", 1], [1, True], [None, "a"]])
