@@ -158,15 +158,16 @@ def test_canonical_set_is_in_the_order_of_the_server(tree: dict[str, Any]) -> No
 
 
 CONTENTS = st.fixed_dictionaries(
-    {},
+    {"data": st.dictionaries(st.sampled_from("ab"), st.sampled_from("12"))},
     optional={
-        "data": st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2"]), max_size=3),
-        "labels": st.dictionaries(st.sampled_from("xy"), st.sampled_from(["1", "2"]), max_size=2),
-        "owners": st.lists(st.sampled_from(["u", "v"]), unique=True),
+        "labels": st.dictionaries(st.sampled_from("x"), st.sampled_from("12")),
+        "owners": st.lists(st.sampled_from("uv"), unique=True),
         "entries": st.sampled_from([[], [{}]]),
     },
 )
-UPDATES = st.lists(st.tuples(st.sampled_from(["one", "two"]), st.sampled_from(["", "status"]), CONTENTS), max_size=6)
+MANAGERS = st.sampled_from(["one", "one", "two"])
+SUBRESOURCES = st.sampled_from(["", "", "", "status"])
+UPDATES = st.lists(st.tuples(st.booleans(), MANAGERS, SUBRESOURCES, CONTENTS), min_size=2, max_size=6)
 
 
 def changed(obj: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
@@ -177,28 +178,60 @@ def changed(obj: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
     return {**obj, "metadata": metadata, "data": content.get("data", {})}
 
 
+def applied(live: dict[str, Any] | None, content: dict[str, Any], now: str, common: Any) -> dict[str, Any]:
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": content["data"]}
+    return apply.apply(live, config, force=True, now=now, **common)
+
+
 @given(UPDATES)
+@settings(max_examples=500)
 def test_entries_that_are_only_renewed_are_those_that_would_be_made_anew(updates: list[Any]) -> None:
     schema = builtin("", "v1", "ConfigMap")
     live: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1"}}
     old: dict[str, Any] | None = None
-    for second, (manager, subresource, content) in enumerate(updates):
+    for second, (applies, manager, subresource, content) in enumerate(updates):
         common: Any = {"manager": manager, "api_version": "v1", "subresource": subresource, "schema": schema}
+        now = f"2026-01-01T00:00:0{second}Z"
+        if applies:
+            old = live = applied(old, content, now, common)
+            continue
         new = changed(live, content)
-        quick = apply.track_write(old, new, now=f"2026-01-01T00:00:0{second}Z", **common)
+        quick = apply.track_write(old, new, now=now, **common)
         with patch.object(apply, "_renewed", return_value=[]):
-            assert quick == apply.track_write(old, new, now=f"2026-01-01T00:00:0{second}Z", **common)
+            assert quick == apply.track_write(old, new, now=now, **common)
         old = live = quick
 
 
-def test_entries_of_a_repeated_update_are_renewed() -> None:
-    schema = builtin("", "v1", "ConfigMap")
-    writer = apply.Writer("one", "Update", "", "v1")
-    common: Any = {"manager": "one", "api_version": "v1", "subresource": "", "schema": schema}
-    live: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1"}}
-    old = apply.track_write(None, live, now="2026-01-01T00:00:00Z", **common)
-    (entry,) = apply._renewed(old, {**old, "data": {"a": "2"}}, writer, schema, "2026-01-01T00:00:01Z")
-    assert entry == {**old["metadata"]["managedFields"][0], "time": "2026-01-01T00:00:01Z"}
+OWNERS: Any = {"api_version": "v1", "subresource": "", "schema": builtin("", "v1", "ConfigMap")}
+
+
+def owners_after(*steps: tuple[str, str, dict[str, str]]) -> list[tuple[str, str, list[str]]]:
+    """Who owns what of the data, in the order of the entries, after steps of a manager, what it does, and the data."""
+    live: dict[str, Any] | None = None
+    for second, (manager, what, data) in enumerate(steps):
+        common, now = {**OWNERS, "manager": manager}, f"2026-01-01T00:00:0{second}Z"
+        if what == "apply":
+            live = applied(live, {"data": data}, now, common)
+        else:
+            new = {"apiVersion": "v1", "kind": "ConfigMap", **(live or {"metadata": {"name": "a"}}), "data": data}
+            live = apply.track_write(live, new, now=now, **common)
+    assert live is not None
+    entries = live["metadata"]["managedFields"]
+    return [(e["manager"], e.get("time", "")[-3:-1], sorted(e["fieldsV1"]["f:data"].keys() - {"."})) for e in entries]
+
+
+def test_repeated_update_renews_the_time_of_its_entry_and_its_place() -> None:
+    steps = [("one", "update", {"a": "1"}), ("two", "update", {"a": "1", "b": "1"})]
+    assert owners_after(*steps) == [("one", "00", ["f:a"]), ("two", "01", ["f:b"])]
+    steps.append(("one", "update", {"a": "2", "b": "1"}))
+    assert owners_after(*steps) == [("two", "01", ["f:b"]), ("one", "02", ["f:a"])]
+
+
+def test_update_of_what_an_applier_owns_too_takes_it() -> None:
+    steps = [("one", "update", {"a": "1", "b": "1"}), ("two", "apply", {"a": "1", "b": "1"})]
+    assert owners_after(*steps) == [("two", "", ["f:a", "f:b"]), ("one", "00", ["f:a", "f:b"])]
+    steps.append(("one", "update", {"a": "2", "b": "1"}))
+    assert owners_after(*steps) == [("two", "", ["f:b"]), ("one", "02", ["f:a", "f:b"])]
 
 
 @pytest.mark.parametrize("names", [["a", "a"], ["a", "b"], ["a", 1], [1, True], [None, "a"]])
