@@ -56,7 +56,7 @@ from controllers.sandbox.watch import Watcher, WatchOptions, check_options, erro
 
 MAXIMUM_BODY = 3 * 2**20  # bytes, the API's
 CHUNK = 256 * 2**10  # bytes of a watch's initial state that are sent at once
-GATHER = 0.004  # seconds after events were sent in which further ones are gathered
+GATHER = 0.004  # seconds after events of a watch were sent in which further ones are gathered
 BOOKMARK_INTERVAL = 60.0  # seconds between bookmarks, the API's
 BOOKMARK_MARGIN = 2.0  # seconds before the end of a watch at which it gets a last bookmark, the API's
 MINIMUM_WATCH = 1800.0  # seconds that a watch without timeoutSeconds lasts at least; twice that at most
