@@ -89,11 +89,11 @@ async def _serve(options: SandboxOptions) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    # Stored objects live long and have no cycles: to look through tens of thousands of them again and again would hold
+    # up requests, and the start, and find nothing.
+    gc.set_threshold(*GC_THRESHOLDS)
     async with RunningSandbox(options) as sandbox:
-        # Stored objects live long and have no cycles: to look through tens of thousands of them again and again would
-        # hold up requests and find nothing.
         gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
         behind = "a stand-in places and runs pods" if options.stand_in else "nothing is scheduled or run here"
         kept = f"serving, and keeping the state in {options.data_dir}" if options.data_dir else "serving from memory"
         logger.info(f"{kept}; {behind}", url=sandbox.url)

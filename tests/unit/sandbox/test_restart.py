@@ -22,6 +22,8 @@ from controllers.runtime.errors import ConfigurationError
 from controllers.sandbox import Sandbox, SandboxOptions
 from controllers.sandbox.cluster import Cluster
 from controllers.sandbox.database import FILE
+from controllers.sandbox.errors import StatusError
+from controllers.sandbox.storage import Change
 from tests.contract.api_server import ApiServer, Reply
 
 START_TIMEOUT = 30.0  # seconds; it takes one, but the machine may be busy
@@ -153,6 +155,32 @@ def test_definition_that_cannot_be_served_any_more_stops_the_start(
     with invalid as refused, Sandbox(options(tmp_path)):
         pass
     assert str(tmp_path / "data" / FILE) in str(refused.value)
+
+
+def test_what_the_collector_could_not_store_is_done_once_there_is_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controllers.sandbox.sandbox.RETRY", 0.01)
+    refused: list[str] = []
+    with Sandbox(options(tmp_path)) as sandbox:
+        api = connect(sandbox.kubeconfig)
+        api.create("/api/v1/namespaces", {"metadata": {"name": "doomed"}})
+        eventually(lambda: api.get("/api/v1/namespaces/doomed/configmaps/kube-root-ca.crt"), 200)
+        write = sandbox.call(lambda cluster: cluster.store.journal)
+
+        def refuse_removals(collection: str, change: Change) -> None:
+            if change.type == "DELETED":
+                refused.append(collection)
+                raise StatusError(500, "InternalError", "no space")
+            write(collection, change)
+
+        sandbox.call(lambda cluster: setattr(cluster.store, "journal", refuse_removals))
+        api.send("DELETE", "/api/v1/namespaces/doomed")
+        eventually(lambda: Reply(len(refused) > 2, None), True)
+        assert api.get("/api/v1/namespaces/doomed").body["status"]["phase"] == "Terminating"
+        sandbox.call(lambda cluster: setattr(cluster.store, "journal", write))
+        eventually(lambda: api.get("/api/v1/namespaces/doomed"), 404)
+        api.close()
 
 
 @contextlib.contextmanager
