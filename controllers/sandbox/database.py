@@ -76,7 +76,10 @@ class Database:
         """All that was written. Raises ConfigurationError where anything of it is damaged."""
         objects: dict[str, dict[str, Stored]] = {}
         with self._explained():
-            (version,) = self._connection.execute("SELECT version FROM removals").fetchone()
+            removals = self._connection.execute("SELECT version FROM removals").fetchall()
+            if len(removals) != 1:
+                raise self._refusal(_REASONS["SQLITE_CORRUPT"])
+            version = removals[0][0]
             rows = self._connection.execute("SELECT resource, key, version, json, checksum FROM objects")
             for resource, key, written, json, checksum in rows:
                 objects.setdefault(resource, {})[key] = self._stored(resource, key, written, json, checksum)

@@ -149,7 +149,11 @@ class RunningSandbox:
             authority = database.secret("authority", make_authority)
             self.access.tokens = Tokens(database.secret("tokens", make_secret))
             self._load(database)
-        self._serving = make_serving(authority or make_authority(), [self._options.host])
+        try:
+            self._serving = make_serving(authority or make_authority(), [self._options.host])
+        except ValueError as error:
+            why = "the CA in it is damaged; put a copy of the file back, or choose another --data-dir"
+            raise ConfigurationError(f"{self._options.data_dir}: {why}") from error
         self.cluster.root_ca = self._serving.ca.decode()
 
     def _load(self, database: Database) -> None:

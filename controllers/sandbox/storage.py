@@ -20,6 +20,7 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 _ENVELOPE = '{"kind":"","apiVersion":"",'
 
 
+# Structs, as is whatever is made for each request: dataclasses would take several times as long.
 class Stored(msgspec.Struct, frozen=True, gc=False):
     """An object as of one write: its ``version`` and its JSON."""
 

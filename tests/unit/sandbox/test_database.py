@@ -167,6 +167,11 @@ def renamed_row(path: Path) -> None:
         other.execute("UPDATE objects SET resource = 'nothings' WHERE resource = 'things'")
 
 
+def without_version(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("DELETE FROM removals")
+
+
 def without_table(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("DROP TABLE objects")
@@ -182,6 +187,7 @@ def without_table(path: Path) -> None:
         (cut_off, "it is damaged"),
         (flipped, "things a in it is damaged"),
         (renamed_row, "nothings a in it is damaged"),
+        (without_version, "it is damaged"),
         (without_table, "no such table"),
     ],
 )

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import yaml
 from controllers.runtime.errors import ConfigurationError
 from controllers.sandbox import Sandbox, SandboxOptions
 from controllers.sandbox.cluster import Cluster
-from controllers.sandbox.database import FILE
+from controllers.sandbox.database import FILE, Database
 from controllers.sandbox.errors import StatusError
 from controllers.sandbox.storage import Change
 from tests.contract.api_server import ApiServer, Reply
@@ -155,6 +156,16 @@ def test_definition_that_cannot_be_served_any_more_stops_the_start(
     with invalid as refused, Sandbox(options(tmp_path)):
         pass
     assert str(tmp_path / "data" / FILE) in str(refused.value)
+
+
+def test_damaged_authority_stops_the_start(tmp_path: Path) -> None:
+    with closing(Database(tmp_path / "data")) as database:
+        database.secret("authority", lambda: b"no certificate")
+    with (
+        pytest.raises(ConfigurationError, match=f"{tmp_path / 'data'}: the CA in it is damaged"),
+        Sandbox(options(tmp_path)),
+    ):
+        pass
 
 
 def test_what_the_collector_could_not_store_is_done_once_there_is_space(
