@@ -65,6 +65,7 @@ class Written(msgspec.Struct, frozen=True):
     created: bool = False
     gone: bool = False
     warnings: tuple[str, ...] = ()
+    encoded: bytes = b""  # its JSON, where there is one already
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +217,11 @@ class Cluster:
                 break
         else:
             raise already_exists(info.group, info.plural, name)
-        if not options.dry_run:
-            made = info.served(self._put(info, key_of(namespace, name), info.to_stored(made), None).object)
-        return Written(made, created=True, warnings=info.warnings + admitted.warnings)
+        warnings = info.warnings + admitted.warnings
+        if options.dry_run:
+            return Written(made, created=True, warnings=warnings)
+        stored = self._put(info, key_of(namespace, name), info.to_stored(made), None)
+        return _written(info, stored, created=True, warnings=warnings)
 
     def update(self, info: ResourceInfo, namespace: str, name: str, body: Any, options: WriteOptions) -> Written:
         """Replaces an object, or creates it where its kind allows that. Raises StatusError."""
@@ -323,8 +326,8 @@ class Cluster:
     def _store_update(self, info: ResourceInfo, found: Stored, new: Object, warnings: tuple[str, ...] = ()) -> Written:
         key = _key(found.object)
         if lifecycle.may_go(info, new):
-            return Written(info.served(self._remove(info, key, new).object), gone=True, warnings=warnings)
-        return Written(info.served(self._put(info, key, new, found).object), warnings=warnings)
+            return _written(info, self._remove(info, key, new), gone=True, warnings=warnings)
+        return _written(info, self._put(info, key, new, found), warnings=warnings)
 
     def delete(self, info: ResourceInfo, namespace: str, name: str, deletion: Deletion, *, dry_run: bool) -> Written:
         """Deletes an object, or marks it where finalizers or its grace period hold it. Raises StatusError 404, 409."""
@@ -443,6 +446,11 @@ class Cluster:
             if before is not None and after is not None:
                 self._reread(after.object)
         self.collector.observe(info.collection, key, before.object if before else None, after.object if after else None)
+
+
+def _written(info: ResourceInfo, stored: Stored, **rest: Any) -> Written:
+    served = info.served(stored.object)
+    return Written(served, **rest, encoded=stored.encoded if served is stored.object else b"")
 
 
 def _as_read(obj: Object, schema: TypeSchema) -> Object:

@@ -471,7 +471,11 @@ class Server:
         return b"".join(parts)
 
     def _written(self, call: Call, route: Route, written: Written) -> web.Response:
-        response = self._object(call, route, written.object, 201 if written.created else 200)
+        code = 201 if written.created else 200
+        if written.encoded and not call.rendering.kind:
+            response = web.Response(status=code, body=written.encoded, content_type=JSON)
+        else:
+            response = self._object(call, route, written.object, code)
         for warning in written.warnings:
             escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
             response.headers.add("Warning", f'299 - "{escaped}"')
