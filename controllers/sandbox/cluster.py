@@ -16,7 +16,7 @@ import msgspec
 
 from controllers.runtime.clock import Clock, SystemClock
 from controllers.sandbox import apply, lifecycle, validation
-from controllers.sandbox.collector import Collector
+from controllers.sandbox.collector import DEFINITIONS, Collector
 from controllers.sandbox.definitions import Definitions, established
 from controllers.sandbox.errors import (
     Cause,
@@ -32,7 +32,7 @@ from controllers.sandbox.errors import (
 from controllers.sandbox.lifecycle import Deletion, Object
 from controllers.sandbox.registry import Registry, ResourceInfo
 from controllers.sandbox.selectors import EVERYTHING, Selector
-from controllers.sandbox.storage import Forgotten, Store, Stored, key_of
+from controllers.sandbox.storage import Forgotten, State, Store, Stored, key_of
 from controllers.sandbox.typeschema import TypeSchema
 
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # the API's: without vowels, no words come about
@@ -55,6 +55,7 @@ class WriteOptions:
     field_validation: str = "Warn"  # Strict refuses unknown fields, Warn drops and tells, Ignore drops them
     subresource: str = ""
     force: bool = False  # of an apply: take fields from their managers
+    duplicates: tuple[str, ...] = ()  # paths of fields that the body gives more than once
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,22 @@ class Cluster:
     def now(self) -> str:
         """The moment as timestamps have it, in whole seconds."""
         return self.clock.utcnow().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def restore(self, state: State) -> None:
+        """Goes back to an earlier state, as a cluster does whose etcd is restored from a backup."""
+        before = self.store.state()
+        self.store.restore(state)
+        gone, come = _missing(before, state), _missing(state, before)
+        for resource, _, stored in gone:
+            if resource == DEFINITIONS:
+                self.definitions.changed(None, stored.object)
+        for resource, _, stored in come:
+            if resource == DEFINITIONS:
+                self.definitions.changed(stored.object, None)
+        for resource, key, stored in gone:
+            self.collector.observe(resource, key, stored.object, None)
+        for resource, key, stored in come:
+            self.collector.observe(resource, key, None, stored.object)
 
     def stored(self, info: ResourceInfo, namespace: str, name: str) -> Stored:
         """Raises StatusError 404."""
@@ -351,15 +368,15 @@ class Cluster:
         # The server's own record of owners is valid, and longer than many an object.
         managed = obj["metadata"].pop("managedFields", None)
         dropped = validation.prune(obj, schema)
-        if dropped and options.field_validation == "Strict":
-            errors = ", ".join(f'unknown field "{path}"' for path in dropped)
-            raise _undecodable(info, f"strict decoding error: {errors}")
+        faults = [f'duplicate field "{path}"' for path in options.duplicates]
+        faults += [f'unknown field "{path}"' for path in dropped]
+        if faults and options.field_validation == "Strict":
+            raise _undecodable(info, f"strict decoding error: {', '.join(faults)}")
         validation.default(obj, schema)
         causes = () if info.custom else self._builtin_causes(info, obj, live)
         if managed is not None:
             obj["metadata"]["managedFields"] = managed
-        told = dropped if options.field_validation == "Warn" else ()
-        return _Admitted(obj, tuple(f'unknown field "{path}"' for path in told), causes)
+        return _Admitted(obj, tuple(faults) if options.field_validation == "Warn" else (), causes)
 
     def _builtin_causes(self, info: ResourceInfo, obj: Object, live: Object | None) -> tuple[Cause, ...]:
         """What is wrong with an object of a built-in kind; a wrong type is refused, as it cannot even be decoded."""
@@ -432,6 +449,16 @@ def _as_read(obj: Object, schema: TypeSchema) -> Object:
     return read
 
 
+def _missing(state: State, other: State) -> list[tuple[str, str, Stored]]:
+    """What of a state another one has not, or has otherwise, with resource and key."""
+    return [
+        (resource, key, stored)
+        for resource, found in state.objects.items()
+        for key, stored in found.items()
+        if other.objects.get(resource, {}).get(key) is not stored
+    ]
+
+
 def _undecodable(info: ResourceInfo, why: str) -> StatusError:
     return bad_request(f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: {why}')
 
@@ -452,6 +479,9 @@ def parse_version(text: str) -> int:
         return 0
     if not text.isdigit() or not text.isascii():
         why = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise bad_request(f"invalid resource version: resourceVersion: {why}")
+    if len(text) > 20 or int(text) >= 2**64:
+        why = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": value out of range'
         raise bad_request(f"invalid resource version: resourceVersion: {why}")
     return int(text)
 

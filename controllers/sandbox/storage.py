@@ -45,6 +45,14 @@ class Change:
     previous: Stored | None
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """All objects at one moment, by resource and key, and the version that the store had then."""
+
+    version: int
+    objects: dict[str, dict[str, Stored]]
+
+
 class Forgotten(Exception):
     """The asked-for version lies before the window; ``oldest`` is the first that could be served."""
 
@@ -208,6 +216,19 @@ class Store:
         for collection in self._collections.values():
             collection.forget(len(collection.changes))
             collection.floor = self.version
+
+    def state(self) -> State:
+        """What is stored now. It stays as it is, whatever is written afterwards."""
+        return State(self.version, {name: dict(found.objects) for name, found in self._collections.items()})
+
+    def restore(self, state: State) -> None:
+        """Goes back to a state and forgets the past; versions that were given out since then are given out again."""
+        self.version = state.version
+        for resource in {*self._collections, *state.objects}:
+            collection = self.collection(resource)
+            collection.objects = dict(state.objects.get(resource, {}))
+            collection.keys = sorted(collection.objects)
+        self.compact()
 
     def drop(self, resource: str) -> None:
         """Forgets a resource that is no longer served."""
