@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         data_dir=parsed.data_dir,
         stand_in=parsed.stand_in,
         audit_log=parsed.audit_log,
+        admin=parsed.admin,
     )
     logs.configure(parsed.log_format, parsed.log_level)
     failure = ""
@@ -72,6 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--audit-log", metavar="FILE", type=Path, help="add a line of audit.k8s.io/v1 for each request to this file"
+    )
+    parser.add_argument(
+        "--admin", action="store_true", help="serve /sandbox, where the administrator can ask for faults and restarts"
     )
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")

@@ -40,11 +40,11 @@ class Access:
         self.tokens = tokens
 
     def authenticate(self, header: str | None) -> Identity:
-        """Whom an Authorization header stands for; nobody in particular without one. Raises StatusError 401."""
-        if not header:
+        """Whom an Authorization header stands for; nobody in particular without a token. Raises StatusError 401."""
+        scheme, _, token = (header or "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
             return ANONYMOUS
-        scheme, _, token = header.partition(" ")
-        identity = self.identify(token.strip()) if scheme.lower() == "bearer" else None
+        identity = self.identify(token.strip())
         if identity is None:
             raise unauthorized()
         return identity

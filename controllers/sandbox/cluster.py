@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from controllers.runtime.clock import Clock, SystemClock
 from controllers.sandbox import apply, lifecycle, validation
-from controllers.sandbox.collector import Collector
+from controllers.sandbox.collector import DEFINITIONS, Collector
 from controllers.sandbox.definitions import Definitions, established
 from controllers.sandbox.errors import (
     Cause,
@@ -56,6 +56,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
     field_validation: str = "Warn"  # Strict refuses unknown fields, Warn drops and tells, Ignore drops them
     subresource: str = ""
     force: bool = False  # of an apply: take fields from their managers
+    duplicates: tuple[str, ...] = ()  # paths of fields that the body gives more than once
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -148,6 +149,22 @@ class Cluster:
         self.collector.take_up(
             (resource, key, stored.object) for resource, found in state.objects.items() for key, stored in found.items()
         )
+
+    def restore(self, state: State) -> None:
+        """Goes back to an earlier state, as a cluster does whose etcd is restored from a backup."""
+        before = self.store.state()
+        self.store.restore(state)
+        gone, come = _missing(before, state), _missing(state, before)
+        for resource, _, stored in gone:
+            if resource == DEFINITIONS:
+                self.definitions.changed(None, stored.object)
+        for resource, _, stored in come:
+            if resource == DEFINITIONS:
+                self.definitions.changed(stored.object, None)
+        for resource, key, stored in gone:
+            self.collector.observe(resource, key, stored.object, None)
+        for resource, key, stored in come:
+            self.collector.observe(resource, key, None, stored.object)
 
     def stored(self, info: ResourceInfo, namespace: str, name: str) -> Stored:
         """Raises StatusError 404."""
@@ -375,15 +392,15 @@ class Cluster:
         # The server's own record of owners is valid, and longer than many an object.
         managed = obj["metadata"].pop("managedFields", None)
         dropped = validation.prune(obj, schema)
-        if dropped and options.field_validation == "Strict":
-            errors = ", ".join(f'unknown field "{path}"' for path in dropped)
-            raise _undecodable(info, f"strict decoding error: {errors}")
+        faults = [f'duplicate field "{path}"' for path in options.duplicates]
+        faults += [f'unknown field "{path}"' for path in dropped]
+        if faults and options.field_validation == "Strict":
+            raise _undecodable(info, f"strict decoding error: {', '.join(faults)}")
         validation.default(obj, schema)
         causes = () if info.custom else self._builtin_causes(info, obj, live)
         if managed is not None:
             obj["metadata"]["managedFields"] = managed
-        told = dropped if options.field_validation == "Warn" else ()
-        return _Admitted(obj, tuple(f'unknown field "{path}"' for path in told), causes)
+        return _Admitted(obj, tuple(faults) if options.field_validation == "Warn" else (), causes)
 
     def _builtin_causes(self, info: ResourceInfo, obj: Object, live: Object | None) -> tuple[Cause, ...]:
         """What is wrong with an object of a built-in kind; a wrong type is refused, as it cannot even be decoded."""
@@ -473,6 +490,16 @@ def _uid() -> str:
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
+def _missing(state: State, other: State) -> list[tuple[str, str, Stored]]:
+    """What of a state another one has not, or has otherwise, with resource and key."""
+    return [
+        (resource, key, stored)
+        for resource, found in state.objects.items()
+        for key, stored in found.items()
+        if other.objects.get(resource, {}).get(key) is not stored
+    ]
+
+
 def _undecodable(info: ResourceInfo, why: str) -> StatusError:
     return bad_request(f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: {why}')
 
@@ -493,6 +520,9 @@ def parse_version(text: str) -> int:
         return 0
     if not text.isdigit() or not text.isascii():
         why = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise bad_request(f"invalid resource version: resourceVersion: {why}")
+    if len(text) > 20 or int(text) >= 2**64:
+        why = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": value out of range'
         raise bad_request(f"invalid resource version: resourceVersion: {why}")
     return int(text)
 

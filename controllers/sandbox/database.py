@@ -93,11 +93,25 @@ class Database:
             if change.type == "DELETED":
                 self._remove(resource, change.key, stored.version)
             else:
-                checksum = _checksum(resource, change.key, stored.encoded)
-                self._connection.execute(_PUT, (resource, change.key, stored.version, stored.encoded, checksum))
+                self._connection.execute(_PUT, (resource, change.key, *_row(resource, change.key, stored)))
         except sqlite3.Error as error:
             why = f"{resource} {change.key} cannot be stored in {self.path}: {_reason(error)}"
             raise StatusError(500, "InternalError", f"Internal error occurred: {why}") from error
+
+    def restore(self, state: State) -> None:
+        """Keeps a state in place of all that was written. Raises ConfigurationError."""
+        with self._explained(), self._connection:
+            self._connection.execute("BEGIN")
+            self._connection.execute("DELETE FROM objects")
+            self._connection.execute("UPDATE removals SET version = ?", (state.version,))
+            for resource, found in state.objects.items():
+                rows = ((resource, key, *_row(resource, key, stored)) for key, stored in found.items())
+                self._connection.executemany(_PUT, rows)
+
+    def keep_secret(self, name: str, value: bytes) -> None:
+        """Keeps a secret in place of the one before. Raises ConfigurationError."""
+        with self._explained():
+            self._connection.execute("INSERT OR REPLACE INTO secrets VALUES (?, ?)", (name, value))
 
     def secret(self, name: str, make: Callable[[], bytes]) -> bytes:
         """A secret of the server; made and kept where there is none yet. Raises ConfigurationError."""
@@ -205,6 +219,11 @@ def _locked(directory: Path) -> int:
         os.close(opened)
         raise ConfigurationError(f"--data-dir {directory}: {_IN_USE}") from error
     return opened
+
+
+def _row(resource: str, key: str, stored: Stored) -> tuple[int, bytes, int]:
+    """The columns of an object behind its key."""
+    return stored.version, stored.encoded, _checksum(resource, key, stored.encoded)
 
 
 def _checksum(resource: str, key: str, json: bytes) -> int:

@@ -6,15 +6,17 @@ refuses it becomes a ``Status``. Bodies are bounded, watches are streamed at the
 
 import asyncio
 import contextlib
+import functools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from controllers.runtime import logs
-from controllers.sandbox import discovery, patch, reviews, subresources, tables
+from controllers.sandbox import discovery, patch, reviews, scale, subresources, tables
 from controllers.sandbox.access import Access, Attributes
 from controllers.sandbox.audit import AuditLog
 from controllers.sandbox.cluster import Cluster, ListOptions, WriteOptions, Written
@@ -29,6 +31,7 @@ from controllers.sandbox.errors import (
     too_large,
     unsupported_media_type,
 )
+from controllers.sandbox.faults import Disturbance, Faults, Subject
 from controllers.sandbox.lifecycle import Object
 from controllers.sandbox.openapi import OpenApi, document_v2
 from controllers.sandbox.registry import ResourceInfo
@@ -39,10 +42,11 @@ from controllers.sandbox.requests import (
     MERGE_PATCH,
     PLAIN,
     STRATEGIC_PATCH,
-    TRUE,
     Rendering,
     Target,
     decode_body,
+    duplicate_fields,
+    is_true,
     query_of,
     rendering_of,
     resource_target,
@@ -55,6 +59,7 @@ from controllers.sandbox.tokens import Identity
 from controllers.sandbox.watch import Watcher, WatchOptions, check_options, error_line
 
 MAXIMUM_BODY = 3 * 2**20  # bytes, the API's
+BODY_TIMEOUT = 60.0  # seconds in which the body of a request must have come, the API's for whole requests
 CHUNK = 256 * 2**10  # bytes of a watch's initial state that are sent at once
 GATHER = 0.004  # seconds after events of a watch were sent in which further ones are gathered
 BOOKMARK_INTERVAL = 60.0  # seconds between bookmarks, the API's
@@ -65,10 +70,14 @@ NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
     "pods": frozenset({"attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize"}),
     "services": frozenset({"proxy"}),
     "nodes": frozenset({"proxy"}),
-    **dict.fromkeys(("deployments", "replicasets", "statefulsets"), frozenset({"scale"})),
 }
-"""Subresources of a real server that need what is not here: containers, a network, a scale object."""
+"""Subresources of a real server that need what is not here: containers and a network."""
 PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+
+ADMINISTRATION = "sandbox"
+"""The first part of the paths that are about the sandbox itself."""
+Administration = Callable[[str, Sequence[str], Any], Any]
+"""Does what a method, a path and a body ask of the sandbox itself, and returns what to answer. Raises StatusError."""
 
 logger = logs.get_logger(__name__)
 
@@ -99,14 +108,31 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class Server:
-    """Answers requests to a cluster."""
+    """Answers requests to a cluster, as far as ``faults`` let it; ``administration`` those to the sandbox itself."""
 
-    def __init__(self, cluster: Cluster, access: Access, audit: AuditLog | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        access: Access,
+        faults: Faults,
+        administration: Administration | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
         self._cluster = cluster
         self._access = access
+        self._faults = faults
+        self._administration = administration
         self._audit = audit
+        self._stopping = False
+        self._watches: set[Callable[[], None]] = set()
         self._openapi = OpenApi(cluster.registry)
         self._encode = msgspec.json.Encoder().encode
+
+    def stop(self) -> None:
+        """Ends all watches, as they would otherwise go on for hours."""
+        self._stopping = True
+        for wake in tuple(self._watches):
+            wake()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to any request."""
@@ -120,8 +146,11 @@ class Server:
             return await self._answer(request)
         except StatusError as error:
             return self._refusal(error)
-        except (ConnectionResetError, asyncio.CancelledError):
-            raise
+        except RecursionError:
+            return self._refusal(bad_request("the object provided is nested too deeply"))
+        except ConnectionResetError:
+            # Nobody is left to read an answer; to raise would be reported as an error of the server.
+            return web.Response()
         except Exception as error:  # noqa: BLE001
             # One broken request must not end the server.
             return self._failure(request, error)
@@ -138,15 +167,30 @@ class Server:
         segments = split_path(raw_path) if raw_path != "/" else []
         call = Call(request, identity, request.method, query_of(raw_query), PLAIN)
         target = resource_target(segments)
+        if segments[:1] == [ADMINISTRATION]:
+            return await self._administer(call, segments[1:])
         if target is None:
             return self._about(call, segments)
+        if self._faults:
+            return await self._faults.around(
+                request, _subject(call, target), functools.partial(self._resource, call, target)
+            )
         return await self._resource(call, target)
+
+    async def _administer(self, call: Call, segments: list[str]) -> web.Response:
+        path = "/" + "/".join((ADMINISTRATION, *segments))
+        self._access.check(call.identity, Attributes(call.method.lower(), path=path))
+        if self._administration is None:
+            raise no_such_page()
+        raw = await self._read(call)
+        return self._json(self._administration(call.method, segments, decode_body(raw, JSON) if raw else None))
 
     def _about(self, call: Call, segments: list[str]) -> web.Response:
         """Health, version and discovery."""
         path = "/" + "/".join(segments)
         self._access.check(call.identity, Attributes(call.method.lower(), path=path))
         if call.method not in {"GET", "HEAD"}:
+            self._document(segments)
             raise method_not_allowed()
         if segments and segments[0] in HEALTH:
             return web.Response(text="ok")
@@ -200,7 +244,7 @@ class Server:
             raise no_such_path()
         if target.namespace and not info.namespaced:
             raise no_such_path()
-        if info.namespaced and not target.namespace and (target.name or call.method not in {"GET", "HEAD"}):
+        if info.namespaced and not target.namespace and (target.name or call.method != "GET"):
             raise no_such_path() if target.name else method_not_allowed()
         if call.method in {"PUT", "PATCH"} and not target.name:
             raise method_not_allowed()
@@ -275,12 +319,12 @@ class Server:
         return tables.table(info.columns, objects, metadata=metadata, include=include, now=now)
 
     async def _create(self, call: Call, route: Route) -> Written:
-        body = await self._body(call)
-        return self._cluster.create(route.info, route.namespace, body, _write_options(call, route))
+        body, options = await self._object_body(call, route)
+        return self._cluster.create(route.info, route.namespace, body, options)
 
     async def _update(self, call: Call, route: Route) -> Written:
-        body = await self._body(call)
-        return self._cluster.update(route.info, route.namespace, route.name, body, _write_options(call, route))
+        body, options = await self._object_body(call, route)
+        return self._cluster.update(route.info, route.namespace, route.name, body, options)
 
     async def _patch(self, call: Call, route: Route) -> Written:
         media_type = call.request.headers.get("Content-Type", "").partition(";")[0].strip()
@@ -290,9 +334,7 @@ class Server:
         body = await self._body(call)
         options = _write_options(call, route)
         if media_type == APPLY_PATCH:
-            if not call.query.get("fieldManager"):
-                text = "Required value: is required for apply patch"
-                raise invalid_options("PatchOptions", "FieldValueRequired", text, "fieldManager")
+            _check_field_manager(call)
             return self._cluster.apply(route.info, route.namespace, route.name, body, options)
         change = _change(media_type, body, route.info)
         return self._cluster.patch(route.info, route.namespace, route.name, change, options)
@@ -348,6 +390,8 @@ class Server:
 
     async def _act(self, call: Call, route: Route) -> web.Response:
         """The subresources that are actions."""
+        if route.target.subresource == "scale" and call.method in {"GET", "PUT", "PATCH"}:
+            return await self._scale(call, route)
         body = await self._body(call) if call.method in {"POST", "PUT"} else None
         place = (route.namespace, route.name)
         match route.target.subresource, call.method:
@@ -363,6 +407,25 @@ class Server:
             case "finalize", "PUT":
                 return self._json(subresources.finalize(self._cluster, route.info, route.name, body))
         raise method_not_allowed()
+
+    async def _scale(self, call: Call, route: Route) -> web.Response:
+        place, shown = (route.info, route.namespace, route.name), Route(route.target, scale.SCALE)
+        if call.method == "GET":
+            return self._object(call, shown, scale.scale_of(self._cluster.get(*place)))
+        media_type = call.request.headers.get("Content-Type", "").partition(";")[0].strip()
+        if call.method == "PATCH" and media_type not in PATCH_TYPES:
+            raise unsupported_media_type(PATCH_TYPES)
+        body, options = await self._body(call), _write_options(call, route)
+        if call.method == "PUT":
+            written = self._cluster.patch(*place, scale.replacement(*place, body), options)
+        elif media_type == APPLY_PATCH:
+            _check_field_manager(call)
+            written = self._cluster.apply(*place, scale.applied(*place, body), options)
+        else:
+            # A Scale has no lists, so that both ways of merging are the same.
+            change = _change(MERGE_PATCH if media_type == STRATEGIC_PATCH else media_type, body, route.info)
+            written = self._cluster.patch(*place, scale.change(*place, change), options)
+        return self._object(call, shown, scale.scale_of(written.object))
 
     async def _review(self, call: Call, target: Target) -> web.Response:
         attributes = Attributes("create", target.group, target.resource, namespace=target.namespace)
@@ -385,32 +448,40 @@ class Server:
         try:
             first = watcher.start()
         except StatusError as error:
-            if error.code != 410:
+            if error.code not in {410, 504}:
                 raise
             first, options = iter([error_line(error)]), WatchOptions(timeout=0.0)
         response = web.StreamResponse(headers={"Content-Type": JSON})
         await response.prepare(call.request)
+        disturbance = Disturbance(self._faults, call.request, response, _subject(call, route.target))
         with contextlib.suppress(ConnectionResetError):
             await self._send_initial(response, first)
-            await self._send_changes(response, watcher, options)
+            await self._send_changes(response, watcher, options, disturbance)
         return response
 
     async def _send_initial(self, response: web.StreamResponse, lines: Iterator[bytes]) -> None:
         for chunk in _chunks(lines):
             await response.write(chunk)
 
-    async def _send_changes(self, response: web.StreamResponse, watcher: Watcher, options: WatchOptions) -> None:
+    async def _send_changes(
+        self, response: web.StreamResponse, watcher: Watcher, options: WatchOptions, disturbance: Disturbance
+    ) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + options.timeout
         bookmark_at = _next_bookmark(loop.time(), end)
         changed = asyncio.Event()
         watcher.listen(changed.set)
+        self._faults.listen(changed.set)
+        self._watches.add(changed.set)
         try:
-            while loop.time() < end:
+            while loop.time() < end and not self._stopping:
                 changed.clear()
                 lines, more = watcher.advance()
+                lines, goes_on = await disturbance.alter(lines)
                 if lines:
                     await response.write(lines)
+                if not goes_on:
+                    return
                 if more:
                     continue
                 if lines:
@@ -428,6 +499,8 @@ class Server:
             logger.info("watch cut off because its client reads too slowly")
         finally:
             watcher.ignore(changed.set)
+            self._faults.ignore(changed.set)
+            self._watches.discard(changed.set)
 
     def _watch_rendering(self, call: Call, info: ResourceInfo) -> Callable[[Mapping[str, Any]], Any] | None:
         if call.rendering.kind.startswith("PartialObjectMetadata"):
@@ -450,6 +523,13 @@ class Server:
         raw = await self._read(call)
         return decode_body(raw, call.request.headers.get("Content-Type", JSON))
 
+    async def _object_body(self, call: Call, route: Route) -> tuple[Any, WriteOptions]:
+        raw, content_type = await self._read(call), call.request.headers.get("Content-Type", JSON)
+        body, options = decode_body(raw, content_type), _write_options(call, route)
+        if options.field_validation != "Ignore" and content_type.startswith(JSON):
+            options = msgspec.structs.replace(options, duplicates=duplicate_fields(raw, body))
+        return body, options
+
     async def _read(self, call: Call) -> bytes:
         """The body, unless it is larger than the API allows. Raises StatusError 413."""
         request = call.request
@@ -463,11 +543,17 @@ class Server:
             return raw
         parts: list[bytes] = []
         size = 0
-        async for part in request.content.iter_any():
-            size += len(part)
-            if size > MAXIMUM_BODY:
-                raise too_large(MAXIMUM_BODY)
-            parts.append(part)
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT):
+                async for part in request.content.iter_any():
+                    size += len(part)
+                    if size > MAXIMUM_BODY:
+                        raise too_large(MAXIMUM_BODY)
+                    parts.append(part)
+        except TimeoutError:
+            raise StatusError(504, "Timeout", f"Timeout: the body did not come within {BODY_TIMEOUT:g} s") from None
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            raise bad_request(f"the body of the request cannot be read: {error}") from None
         return b"".join(parts)
 
     def _written(self, call: Call, route: Route, written: Written) -> web.Response:
@@ -514,12 +600,16 @@ def _success() -> dict[str, Any]:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
+def _subject(call: Call, target: Target) -> Subject:
+    return Subject(_verb(call, target), target, call.request.headers.get("User-Agent", ""))
+
+
 def _verb(call: Call, target: Target) -> str:
     match call.method:
-        case "GET" | "HEAD":
+        case "GET":
             if target.name:
                 return "get"
-            return "watch" if call.query.get("watch") in TRUE else "list"
+            return "watch" if is_true(call.query, "watch") else "list"
         case "POST":
             return "create"
         case "PUT":
@@ -566,6 +656,13 @@ def _check_list(query: Mapping[str, str]) -> None:
         raise bad_request("specifying resource version is not allowed when using continue")
 
 
+def _check_field_manager(call: Call) -> None:
+    """Raises StatusError 422 for an apply of nobody."""
+    if not call.query.get("fieldManager"):
+        text = "Required value: is required for apply patch"
+        raise invalid_options("PatchOptions", "FieldValueRequired", text, "fieldManager")
+
+
 def _options_kind(method: str) -> str:
     return {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}.get(method, "DeleteOptions")
 
@@ -590,13 +687,12 @@ def _write_options(call: Call, route: Route) -> WriteOptions:
         dry_run=_is_dry_run(call),
         field_validation=validation,
         subresource=route.target.subresource,
-        force=query.get("force") in TRUE,
+        force=is_true(query, "force"),
     )
 
 
 def _watch_options(call: Call, route: Route) -> WatchOptions:
     query = call.query
-    initial = query.get("sendInitialEvents")
     timeout = whole_number(query, "timeoutSeconds")
     selector = _selector(route.info, query)
     return WatchOptions(
@@ -604,8 +700,8 @@ def _watch_options(call: Call, route: Route) -> WatchOptions:
         selector=selector,
         resource_version=query.get("resourceVersion", ""),
         match=query.get("resourceVersionMatch", ""),
-        bookmarks=query.get("allowWatchBookmarks") in TRUE,
-        initial_events=None if initial is None else initial in TRUE,
+        bookmarks=is_true(query, "allowWatchBookmarks"),
+        initial_events=is_true(query, "sendInitialEvents") if "sendInitialEvents" in query else None,
         timeout=timeout or MINIMUM_WATCH * (1.0 + random.random()),  # noqa: S311 - spreads reconnections
     )
 

@@ -239,6 +239,15 @@ class Store:
         insort(collection.keys, key)
         collection.objects[key] = stored
 
+    def restore(self, state: State) -> None:
+        """Goes back to a state and forgets the past; versions that were given out since then are given out again."""
+        self.version = state.version
+        for resource in {*self._collections, *state.objects}:
+            collection = self.collection(resource)
+            collection.objects = dict(state.objects.get(resource, {}))
+            collection.keys = sorted(collection.objects)
+        self.compact()
+
     def _versioned(self, obj: Object) -> Stored:
         version = self.version + 1
         metadata = {**obj["metadata"], "resourceVersion": str(version)}

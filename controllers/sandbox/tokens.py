@@ -64,6 +64,12 @@ class Tokens:
         self._known: dict[str, dict[str, Any]] = {}
         self.admin = self._sign({"sub": "admin"})
 
+    def revoke(self, secret: bytes) -> None:
+        """Makes every token that was ever given worthless, as if its time were over; the administrator gets another."""
+        self._secret = secret
+        self._known.clear()
+        self.admin = self._sign({"sub": "admin"})
+
     def issue(self, account: Account, issued: int, audiences: list[str]) -> str:
         """A token for a service account from ``issued`` on, in seconds since 1970."""
         subject = f"system:serviceaccount:{account.namespace}:{account.name}"

@@ -285,6 +285,9 @@ def _type_fault(value: Any, schema: TypeSchema, path: str) -> Cause | None:
         # The server leaves out the name of a top-level member here, and only here.
         return _wrong_type(schema.type, "null", path, shown=path if "." in path else "")
     actual = _JSON_TYPES[type(value)]
+    limit = 2**31 if schema.limits.format == "int32" else 2**63
+    if schema.type == "integer" and actual in {"integer", "number"} and not -limit <= value < limit:
+        return _wrong_type(schema.type, "number", path)
     if schema.int_or_string:
         return None if actual in ("integer", "string") else _wrong_type("integer,string", actual, path)
     if not schema.type or actual == schema.type or (schema.type == "number" and actual == "integer"):

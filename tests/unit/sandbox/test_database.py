@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from controllers.runtime.errors import ConfigurationError
+from controllers.sandbox import Sandbox, SandboxOptions
 from controllers.sandbox.cluster import Cluster, WriteOptions
 from controllers.sandbox.database import FILE, Database
 from controllers.sandbox.errors import StatusError
@@ -105,6 +106,39 @@ def test_secret_is_made_once(directory: Path) -> None:
         assert database.secret("tokens", lambda: b"first") == b"first"
     with opened(directory) as database:
         assert database.secret("tokens", lambda: b"second") == b"first"
+
+
+def test_replaced_secret_stays_replaced(directory: Path) -> None:
+    with opened(directory) as database:
+        database.secret("tokens", lambda: b"first")
+        database.keep_secret("tokens", b"second")
+    with opened(directory) as database:
+        assert database.secret("tokens", lambda: b"third") == b"second"
+
+
+def test_restored_state_is_all_that_is_kept(directory: Path) -> None:
+    with kept(directory) as store:
+        before = store.state()
+        store.put("things", "d", thing("d"))
+        store.remove("things", "a", store.collection("things").objects["a"].object)
+    with opened(directory) as database:
+        database.restore(before)
+    assert loaded(directory) == before
+
+
+def test_a_sandbox_that_was_restored_and_whose_tokens_were_revoked_is_so_after_its_end(tmp_path: Path) -> None:
+    with Sandbox(SandboxOptions(data_dir=tmp_path)) as sandbox:
+        first = sandbox.admin_token
+        sandbox.checkpoint()
+        version = sandbox.call(lambda cluster: cluster.store.version)
+        sandbox.call(lambda cluster: cluster.ensure("Namespace", "", {"metadata": {"name": "later"}}))
+        sandbox.restart(restore=True)
+        sandbox.revoke_tokens()
+        second = sandbox.admin_token
+    with Sandbox(SandboxOptions(data_dir=tmp_path)) as sandbox:
+        assert sandbox.admin_token == second != first
+        assert sandbox.call(lambda cluster: cluster.store.get("namespaces", "later")) is None
+        assert sandbox.call(lambda cluster: cluster.store.version) == version
 
 
 def test_file_and_directory_are_for_their_owner_only(directory: Path) -> None:
