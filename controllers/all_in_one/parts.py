@@ -1,0 +1,81 @@
+"""The controllers that can share a process, and what each of them must have before it is declared."""
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from controllers import channel_slices, compute_domain, gpu_slices, node_pool
+from controllers.api.dra import DraApi, wait_for_dra
+from controllers.channel_slices.options import channel_slices_options
+from controllers.compute_domain.options import compute_domain_options
+from controllers.node_pool.options import node_pool_options
+from controllers.runtime import Manager
+from controllers.topology import TopologySource, topology_options
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What parts are declared with; ``dra`` and ``topology`` are there where a part needs them."""
+
+    manager: Manager
+    arguments: argparse.Namespace
+    dra: DraApi | None = None
+    topology: TopologySource | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One controller."""
+
+    declare: Callable[[Context], None]
+    needs_dra: bool = False
+    needs_topology: bool = False
+
+
+def _compute_domain(context: Context) -> None:
+    assert context.dra is not None
+    compute_domain.setup(context.manager, context.dra, compute_domain_options(context.arguments))
+
+
+def _channel_slices(context: Context) -> None:
+    assert context.dra is not None
+    channel_slices.setup(context.manager, context.dra, channel_slices_options(context.arguments))
+
+
+def _gpu_slices(context: Context) -> None:
+    assert context.dra is not None
+    assert context.topology is not None
+    gpu_slices.setup(context.manager, context.dra, context.topology)
+
+
+def _node_pool(context: Context) -> None:
+    assert context.topology is not None
+    node_pool.setup(context.manager, context.topology, node_pool_options(context.arguments))
+
+
+PARTS: Final[Mapping[str, Part]] = MappingProxyType(
+    {
+        "compute-domain": Part(_compute_domain, needs_dra=True),
+        "channel-slices": Part(_channel_slices, needs_dra=True),
+        "gpu-slices": Part(_gpu_slices, needs_dra=True, needs_topology=True),
+        "node-pool": Part(_node_pool, needs_topology=True),
+    }
+)
+"""All controllers by the names of their binaries."""
+
+
+async def declare(manager: Manager, names: Iterable[str], arguments: argparse.Namespace) -> None:
+    """Declares some of the controllers on a manager, once the APIs that they need are served."""
+    parts = [PARTS[name] for name in names]
+    context = Context(
+        manager,
+        arguments,
+        dra=await wait_for_dra(manager) if any(part.needs_dra for part in parts) else None,
+        topology=(
+            TopologySource(manager, topology_options(arguments)) if any(part.needs_topology for part in parts) else None
+        ),
+    )
+    for part in parts:
+        part.declare(context)
