@@ -23,6 +23,7 @@ ONE_BY_ONE: Mapping[str, tuple[str, ...]] = {
     "channel-slices": ("controllers.channel_slices",),
     "gpu-slices": ("controllers.gpu_slices",),
     "node-pool": ("controllers.node_pool",),
+    "node-resource-topology": ("controllers.node_resource_topology",),
 }
 """Which controllers each binary runs that runs always the same ones."""
 

@@ -18,6 +18,10 @@ class NodeCondition(Projection, frozen=True, kw_only=True):
 
 
 class NodeStatus(Projection, frozen=True, kw_only=True):
+    """``capacity`` and ``allocatable`` are quantities as the API writes them, by the name of the resource."""
+
+    capacity: Mapping[str, str] = {}
+    allocatable: Mapping[str, str] = {}
     conditions: tuple[NodeCondition, ...] = ()
 
 
@@ -49,3 +53,44 @@ class ConfigMap(KubeObject, frozen=True, kw_only=True):
 
 class Namespace(KubeObject, frozen=True, kw_only=True):
     resource: ClassVar[Resource] = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+
+
+class Resources(Projection, frozen=True, kw_only=True):
+    """Quantities by the name of the resource; the server gives a limit without a request one of the same amount."""
+
+    requests: Mapping[str, str] = {}
+    limits: Mapping[str, str] = {}
+
+
+class Container(Projection, frozen=True, kw_only=True):
+    resources: Resources = Resources()
+    restart_policy: str = ""
+
+
+class PodSpec(Projection, frozen=True, kw_only=True):
+    """``resources`` are those of the pod as a whole, which few pods have."""
+
+    node_name: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    resources: Resources = Resources()
+
+
+class PodStatus(Projection, frozen=True, kw_only=True):
+    phase: str = ""
+
+
+class Pod(KubeObject, frozen=True, kw_only=True):
+    resource: ClassVar[Resource] = Resource("", "v1", "pods", "Pod", namespaced=True)
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def node_name(self) -> str:
+        """The node that it is bound to, "" before that."""
+        return self.spec.node_name
+
+    @property
+    def running(self) -> bool:
+        return self.status.phase == "Running"

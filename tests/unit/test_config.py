@@ -105,6 +105,7 @@ def test_the_kustomizations_are_those_that_are_documented() -> None:
         "config/samples",
         "config/topology",
         "crds",
+        "crds/noderesourcetopology",
     ] == KUSTOMIZATIONS
 
 
