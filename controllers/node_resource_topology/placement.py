@@ -9,7 +9,7 @@ A pod stays where it is for as long as it lives and its requests do not change, 
 that, placements are given back to ``place`` the next time; without them pods are placed in the order of their age.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from controllers.node_resource_topology.demand import NOTHING, Amount, Demand, total
@@ -25,19 +25,20 @@ more, a unit that fits into no single zone takes from the lowest ones."""
 def place(
     zones: Sequence[Amount], demands: Iterable[Demand], kept: Mapping[str, Placement], *, policy: str, scope: str
 ) -> dict[str, Placement]:
-    """The placement of each pod by its uid, the oldest pod first.
+    """The placement of each pod by its uid, in the order of ``demands``, the oldest pod first.
 
     ``zones`` are what each zone can give; ``kept`` are earlier placements, of which those that no longer hold are
-    decided anew. No zone ever gives more than it has.
+    decided anew. No zone ever gives more than it has: a pod may be left without some of what it asks for.
     """
     wanted = list(demands)
     free = list(zones)
     stays: dict[str, Placement] = {}
     for demand in wanted:
-        former = kept.get(demand.uid)
-        if former is not None and _holds(former, demand, free):
-            stays[demand.uid] = _take(free, former)
-    return {demand.uid: stays.get(demand.uid) or _place_pod(free, demand, policy, scope) for demand in wanted}
+        former = kept.get(demand.uid, {})
+        if _holds(former, demand, free):
+            _take(free, former)
+            stays[demand.uid] = former
+    return {demand.uid: _completed(free, stays.get(demand.uid, {}), demand, policy, scope) for demand in wanted}
 
 
 def left_over(zones: Sequence[Amount], placements: Iterable[Placement]) -> list[Amount]:
@@ -48,53 +49,56 @@ def left_over(zones: Sequence[Amount], placements: Iterable[Placement]) -> list[
     return free
 
 
-def _holds(placement: Placement, demand: Demand, free: Sequence[Amount]) -> bool:
-    """Whether it is all that the pod takes, and there."""
-    there = all(index < len(free) and free[index].covers(amount) for index, amount in placement.items())
-    return there and total(placement.values()) == demand.whole
-
-
-def _take(free: list[Amount], placement: Placement) -> Placement:
+def _take(free: list[Amount], placement: Placement) -> None:
     for index, amount in placement.items():
         free[index] -= amount
-    return placement
 
 
-def _place_pod(free: list[Amount], demand: Demand, policy: str, scope: str) -> Placement:
-    placement: dict[int, Amount] = {}
-    for unit in _units(demand, policy, scope):
-        for index, amount in _take(free, _fill(free, unit)).items():
-            placement[index] = placement.get(index, NOTHING) + amount
-    return placement
+def _holds(placement: Placement, demand: Demand, free: Sequence[Amount]) -> bool:
+    """Whether the pod still asks for all of it, and it is there."""
+    there = all(index < len(free) and free[index].covers(amount) for index, amount in placement.items())
+    return there and demand.whole.covers(total(placement.values()))
 
 
-def _units(demand: Demand, policy: str, scope: str) -> Iterable[Amount]:
+def _completed(free: list[Amount], placement: Placement, demand: Demand, policy: str, scope: str) -> Placement:
+    """A placement, with what the pod does not have yet."""
+    found = dict(placement)
+    missing = (demand.whole - total(placement.values()),) if placement else _units(demand, policy, scope)
+    for unit in missing:
+        for index, amount in _spread(free, unit):
+            free[index] -= amount
+            found[index] = found.get(index, NOTHING) + amount
+    return found
+
+
+def _units(demand: Demand, policy: str, scope: str) -> Sequence[Amount]:
     """What goes together: the pod or each container; without a policy nothing is aligned with anything."""
     if policy == "none":
         return [part for container in demand.containers for part in container.parts]
     return [demand.whole] if scope == "pod" else demand.containers
 
 
-def _fill(free: Sequence[Amount], unit: Amount) -> Placement:
-    """Takes a unit from the chosen zones, from the lowest first; what no zone has is not taken."""
-    placement: dict[int, Amount] = {}
-    for index in _choice(free, unit):
-        amount = unit.up_to(free[index])
-        if amount != NOTHING:
-            placement[index] = amount
-            unit -= amount
-    return placement
+def _spread(free: Sequence[Amount], unit: Amount) -> Iterator[tuple[int, Amount]]:
+    """What to take from which zones; where there is not enough of one resource, each is looked for by itself."""
+    for part in (unit,) if total(free).covers(unit) else unit.parts:
+        left = part
+        for index in _best(free, part):
+            amount = left.up_to(free[index])
+            if amount != NOTHING:
+                left -= amount
+                yield index, amount
 
 
-def _choice(free: Sequence[Amount], unit: Amount) -> Sequence[int]:
-    """The best zones that have room for a unit together; all zones where there is no room."""
-    candidates = _combinations(len(free))
-    fitting = (zones for zones in candidates if total(free[index] for index in zones).covers(unit))
-    return next(fitting, range(len(free)))
+def _best(free: Sequence[Amount], unit: Amount) -> Sequence[int]:
+    """The first set of zones that has room for a unit; all zones where there is no room."""
+    everything = range(len(free))
+    if not total(free).covers(unit):
+        return everything
+    return next(zones for zones in _sets(len(free)) if total(free[index] for index in zones).covers(unit))
 
 
 @lru_cache
-def _combinations(zones: int) -> tuple[Sequence[int], ...]:
+def _sets(zones: int) -> tuple[Sequence[int], ...]:
     """Sets of zones, the smallest first, and those with the lowest zones first among sets of a size."""
     if zones > EXHAUSTIVE:
         return (*((index,) for index in range(zones)), *(range(count) for count in range(2, zones + 1)))
