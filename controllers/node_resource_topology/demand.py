@@ -114,8 +114,8 @@ def _lasting(pod: Pod) -> Iterator[Container]:
 
 @lru_cache(maxsize=4096)
 def number(text: str) -> Fraction:
-    """A quantity as a number; one that cannot be read counts as none, since the server has let it through."""
+    """A quantity as a number; one that makes no sense counts as none, since the server has let it through."""
     try:
-        return quantity.parse(text)
+        return max(quantity.parse(text), Fraction())
     except ValueError:
         return Fraction()

@@ -6,6 +6,8 @@ from cachetools import LRUCache, TTLCache
 
 from controllers.api.core import Node, Pod
 from controllers.api.topology import NodeResourceTopology
+from controllers.estate import EXTENDED_RESOURCE, Pool
+from controllers.estate.estate import GPU_RESOURCE
 from controllers.node_resource_topology.manifest import Manifest, is_current, is_marked, manifest
 from controllers.runtime import Key, Manager, Selection
 from controllers.runtime.cache import Reader
@@ -26,8 +28,12 @@ BY_NODE = "node"
 SETTLE = 0.2
 """Seconds between two writes of one topology: the first pod of a burst is told at once, the others together."""
 
+GPU_GRACE = 0.5
+"""Seconds for which a new node's first topology waits for GPUs that its pool says it has: to a scheduler that saw one
+without them, GPUs would be of no zone."""
+
 REMEMBERED = 20_000
-"""Topologies of which it is remembered that they are ours: beyond any estate that one controller serves."""
+"""Nodes of which something is remembered: beyond any estate that one controller serves."""
 
 DECLARATION = Declaration(
     name=NAME,
@@ -62,6 +68,8 @@ class TopologyReconciler:
         self._recorder = recorder
         self._ours: LRUCache[str, bool] = LRUCache(REMEMBERED)
         self._just_written: TTLCache[str, bool] = TTLCache(REMEMBERED, SETTLE, clock.monotonic)
+        self._first_seen: LRUCache[str, float] = LRUCache(REMEMBERED)
+        self._clock = clock
 
     async def reconcile(self, request: Request) -> Result:
         node, present = self._nodes.get(request), self._present.get(request)
@@ -75,6 +83,8 @@ class TopologyReconciler:
         # What plays the node says what it has some time after the node is made.
         if not node.status.allocatable:
             return DONE
+        if present is None and (wait := self._wait_for_gpus(node, pool)) > 0:
+            return Result(requeue_after=wait)
         wanted = manifest(node, pool.numa, self._pods.by_index(BY_NODE, node.name), present)
         if present is not None and is_current(wanted, present):
             return DONE
@@ -82,6 +92,13 @@ class TopologyReconciler:
             return Result(requeue_after=SETTLE)
         await self._publish(node, wanted, present)
         return DONE
+
+    def _wait_for_gpus(self, node: Node, pool: Pool) -> float:
+        """Seconds for which GPUs may still come."""
+        if pool.offered != EXTENDED_RESOURCE or not pool.gpu_count or GPU_RESOURCE in node.status.allocatable:
+            return 0.0
+        now = self._clock.monotonic()
+        return self._first_seen.setdefault(node.uid, now) + GPU_GRACE - now
 
     async def _publish(self, node: Node, wanted: Manifest, present: NodeResourceTopology | None) -> None:
         # An apply would co-own what another manager wrote and happens to equal ours, so that is looked at before.

@@ -34,8 +34,8 @@ def write_topology(environment: Environment, document: str) -> None:
     environment.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(manifest))
 
 
-def pools(**changed: Manifest) -> str:
-    return yaml.safe_dump({"nodePools": {**POOLS, **changed}})
+def pools(label: str = POOL_LABEL, **changed: Manifest) -> str:
+    return yaml.safe_dump({"nodePoolLabelKey": label, "nodePools": {**POOLS, **changed}})
 
 
 @pytest.fixture(scope="module")
@@ -314,7 +314,7 @@ def test_the_topology_goes_with_its_reason(
     cluster.wait_gone(KIND, node)
 
 
-def test_a_pool_that_loses_its_zones_takes_them_from_its_nodes_and_a_mistake_does_not(
+def test_a_change_of_the_topology_takes_zones_from_its_nodes_and_a_mistake_does_not(
     cluster: Cluster, pool_nodes: PoolNodes
 ) -> None:
     ours, other = one_node(pool_nodes, "numa"), one_node(pool_nodes, "numa-dra")
@@ -327,6 +327,9 @@ def test_a_pool_that_loses_its_zones_takes_them_from_its_nodes_and_a_mistake_doe
         write_topology(cluster.environment, pools(numa=POOLS["numa-none"]))
         cluster.wait_gone(KIND, ours)
         assert cluster.get(KIND, other) is not None
+
+        write_topology(cluster.environment, pools("example.com/another-label"))
+        cluster.wait_gone(KIND, other)
     finally:
         write_topology(cluster.environment, pools())
     wait_column(cluster, ours, "cpu", ["32", "32"])

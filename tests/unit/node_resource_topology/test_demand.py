@@ -57,8 +57,9 @@ def test_limits_that_mean_the_same_as_the_requests_are_the_same() -> None:
     assert list(amounts_of(pod("a", {"resources": resources}))) == [Amount(0, 1000, GIB)]
 
 
-def test_a_quantity_that_cannot_be_read_counts_as_none() -> None:
-    assert list(amounts_of(pod("a", {"resources": {"requests": {"nvidia.com/gpu": "many"}}}))) == [Amount()]
+@pytest.mark.parametrize("text", ["many", "", "-1", "1" * 41])
+def test_a_quantity_that_makes_no_sense_counts_as_none(text: str) -> None:
+    assert list(amounts_of(pod("a", {"resources": {"requests": {"nvidia.com/gpu": text}}}))) == [Amount()]
 
 
 def test_the_oldest_pod_comes_first_and_pods_that_take_nothing_do_not_count() -> None:

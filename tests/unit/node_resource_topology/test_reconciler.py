@@ -8,9 +8,9 @@ import pytest
 
 from controllers.api.core import Node, Pod
 from controllers.api.topology import NodeResourceTopology
-from controllers.estate import Pool
+from controllers.estate import DRA, Pool
 from controllers.node_resource_topology.manifest import manifest
-from controllers.node_resource_topology.setup import BY_NODE, DECLARATION, SETTLE, TopologyReconciler
+from controllers.node_resource_topology.setup import BY_NODE, DECLARATION, GPU_GRACE, SETTLE, TopologyReconciler
 from controllers.runtime import Client, ClientOptions, Key
 from controllers.runtime.cache import Store
 from controllers.runtime.owned import OwnedObjects
@@ -22,7 +22,7 @@ from controllers.topology import TopologySource, Undecided
 from tests.unit.node_resource_topology.builders import guaranteed, node, numa, pod
 
 OURS = "gpu-mirage/node-resource-topology"
-POOL = Pool("p", numa=numa())
+POOL = Pool("p", gpu_count=8, numa=numa())
 KEY = Key("", "n1")
 Json = dict[str, Any]
 
@@ -142,6 +142,43 @@ def test_a_node_that_does_not_say_yet_what_it_has_waits(world: World) -> None:
     world.nodes.put(node({}, {"cpu": "1"}))
 
     assert (world.reconcile(), world.asked) == (DONE, [])
+
+
+NO_GPUS_YET = {"cpu": "32", "memory": "128Gi"}
+
+
+def test_a_new_node_waits_a_moment_for_its_gpus(world: World) -> None:
+    world.nodes.put(node(NO_GPUS_YET))
+    assert (world.reconcile(), world.asked) == (Result(requeue_after=GPU_GRACE), [])
+    world.clock.advance(GPU_GRACE / 4)
+    assert (world.reconcile(), world.asked) == (Result(requeue_after=GPU_GRACE * 3 / 4), [])
+
+    world.nodes.put(node())
+
+    assert (world.reconcile(), world.asked) == (DONE, ["PATCH"])
+
+
+def test_gpus_that_do_not_come_hold_nothing_up_for_long(world: World) -> None:
+    world.nodes.put(node(NO_GPUS_YET))
+    world.reconcile()
+    world.clock.advance(GPU_GRACE)
+
+    assert (world.reconcile(), world.asked) == (DONE, ["PATCH"])
+
+
+@pytest.mark.parametrize("pool", [Pool("p", numa=numa()), Pool("p", gpu_count=8, offered=DRA, numa=numa())])
+def test_gpus_that_nobody_offers_are_not_waited_for(world: World, pool: Pool) -> None:
+    world.topology.pool = pool
+    world.nodes.put(node(NO_GPUS_YET))
+
+    assert (world.reconcile(), world.asked) == (DONE, ["PATCH"])
+
+
+def test_gpus_that_go_are_not_waited_for(world: World) -> None:
+    existing(world)
+    world.nodes.put(node(NO_GPUS_YET))
+
+    assert (world.reconcile(), world.asked) == (DONE, ["GET", "PATCH"])
 
 
 def gone(world: World) -> None:
