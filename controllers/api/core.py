@@ -1,8 +1,12 @@
 """The core group, as far as controllers read it."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Self
 
+import msgspec
+from msgspec.structs import replace
+
+from controllers.api.sharing import shared
 from controllers.runtime import KubeObject, Projection, Resource
 
 POOL_LABEL = "run.ai/simulated-gpu-node-pool"
@@ -80,11 +84,27 @@ class PodStatus(Projection, frozen=True, kw_only=True):
     phase: str = ""
 
 
+_NONE: Mapping[str, str] = {}
+
+
 class Pod(KubeObject, frozen=True, kw_only=True):
     resource: ClassVar[Resource] = Resource("", "v1", "pods", "Pod", namespaced=True)
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    @classmethod
+    def decode(cls, raw: bytes | msgspec.Raw) -> Self:
+        """Keeps equal parts once, and leaves out metadata that nobody reads of a pod: there may be very many."""
+        pod = super().decode(raw)
+        spec = replace(
+            pod.spec,
+            containers=shared(pod.spec.containers),
+            init_containers=shared(pod.spec.init_containers),
+            resources=shared(pod.spec.resources),
+        )
+        metadata = replace(pod.metadata, labels=_NONE, annotations=_NONE, owner_references=(), finalizers=())
+        return replace(pod, metadata=metadata, spec=spec, status=shared(pod.status))
 
     @property
     def node_name(self) -> str:

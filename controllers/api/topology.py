@@ -1,8 +1,12 @@
 """The group topology.node.k8s.io: what the NUMA zones of a node have, as topology-aware schedulers read it."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+import msgspec
+from msgspec.structs import replace
+
+from controllers.api.sharing import shared
 from controllers.runtime import Client, KubeObject, Manager, NotFound, Projection, Resource, logs
 from controllers.runtime.errors import ApiError, TransportError
 
@@ -60,6 +64,12 @@ class NodeResourceTopology(KubeObject, frozen=True, kw_only=True):
     topology_policies: tuple[str, ...] = ()
     attributes: tuple[Attribute, ...] = ()
     zones: tuple[Zone, ...] = ()
+
+    @classmethod
+    def decode(cls, raw: bytes | msgspec.Raw) -> Self:
+        """Keeps equal zones once: in a pool many nodes have the same ones."""
+        found = super().decode(raw)
+        return replace(found, attributes=shared(found.attributes), zones=shared(found.zones))
 
 
 def attributes(values: Mapping[str, str]) -> list[dict[str, str]]:
