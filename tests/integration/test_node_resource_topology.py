@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 import yaml
 
+from controllers.node_resource_topology import DECLARATION
 from hack.localcluster import ControllerProcess, Environment, delete_nodes, node_manifest, wait_ready
 from hack.localcluster.controllers import NAMESPACE, REPOSITORY
 from hack.localcluster.nodes import POOL_LABEL
@@ -368,3 +369,20 @@ def test_a_node_made_again_under_its_name_owns_its_topology(cluster: Cluster, ma
         return [owner["uid"] for owner in owners] == [uid] or None
 
     cluster.wait(owned, lambda: f"{name} to own its topology: {cluster.get(KIND, name)}")
+
+
+# -- what the audit log says of all of it -----------------------------------------------------------------------------
+
+
+def test_no_call_is_denied_and_every_right_is_used(running: ControllerProcess) -> None:
+    account = f"system:serviceaccount:{NAMESPACE}:{running.account}"
+    calls = [event for event in running.environment.audit_events() if event["user"]["username"] == account]
+
+    assert [(event["verb"], event["requestURI"]) for event in calls if event["responseStatus"]["code"] == 403] == []
+    used = {(event["objectRef"]["resource"], event["verb"]) for event in calls if "objectRef" in event}
+    declared = {(permission.resource, permission.verb) for permission in DECLARATION.everything}
+    # An apply that makes an object needs the right to create as well, and Events are written again only after 10 s.
+    # Watches that go on need not be in the log yet.
+    unused = {(resource, verb) for resource, verb in declared - used if verb != "watch"}
+    assert unused <= {(KIND, "create"), ("events", "patch")}
+    assert used <= declared
