@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from controllers.all_in_one.parts import PARTS, declare
+from controllers.all_in_one.parts import DEFAULT, PARTS, declare
 from controllers.compute_domain.options import add_arguments as add_compute_domain_arguments
 from controllers.node_pool.options import add_arguments as add_node_pool_arguments
 from controllers.runtime.entrypoint import run
@@ -20,8 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--controllers",
         metavar="A,B",
         type=names,
-        default=tuple(PARTS),
-        help=f"which of {', '.join(PARTS)} (default: all)",
+        default=DEFAULT,
+        help=f"which of {', '.join(PARTS)} (default: {','.join(DEFAULT)})",
     )
     add_compute_domain_arguments(parser)
     add_node_pool_arguments(parser)

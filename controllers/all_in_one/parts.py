@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from controllers import channel_slices, compute_domain, gpu_slices, node_pool
+from controllers import channel_slices, compute_domain, gpu_slices, node_pool, node_resource_topology
 from controllers.api.dra import DraApi, wait_for_dra
+from controllers.api.topology import wait_for_topology
 from controllers.channel_slices.options import channel_slices_options
 from controllers.compute_domain.options import compute_domain_options
 from controllers.node_pool.options import node_pool_options
@@ -32,6 +33,7 @@ class Part:
     declare: Callable[[Context], None]
     needs_dra: bool = False
     needs_topology: bool = False
+    needs_zones: bool = False  # the CRD NodeResourceTopology, which no installation of ours brings
 
 
 def _compute_domain(context: Context) -> None:
@@ -55,20 +57,31 @@ def _node_pool(context: Context) -> None:
     node_pool.setup(context.manager, context.topology, node_pool_options(context.arguments))
 
 
+def _node_resource_topology(context: Context) -> None:
+    assert context.topology is not None
+    node_resource_topology.setup(context.manager, context.topology)
+
+
 PARTS: Final[Mapping[str, Part]] = MappingProxyType(
     {
         "compute-domain": Part(_compute_domain, needs_dra=True),
         "channel-slices": Part(_channel_slices, needs_dra=True),
         "gpu-slices": Part(_gpu_slices, needs_dra=True, needs_topology=True),
         "node-pool": Part(_node_pool, needs_topology=True),
+        "node-resource-topology": Part(_node_resource_topology, needs_topology=True, needs_zones=True),
     }
 )
 """All controllers by the names of their binaries."""
+
+DEFAULT = tuple(name for name, part in PARTS.items() if not part.needs_zones)
+"""Those that run where none are named: the others would hold all of them up in clusters that lack a CRD."""
 
 
 async def declare(manager: Manager, names: Iterable[str], arguments: argparse.Namespace) -> None:
     """Declares some of the controllers on a manager, once the APIs that they need are served."""
     parts = [PARTS[name] for name in names]
+    if any(part.needs_zones for part in parts):
+        await wait_for_topology(manager)
     context = Context(
         manager,
         arguments,

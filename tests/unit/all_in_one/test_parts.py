@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from controllers.all_in_one.__main__ import names
-from controllers.all_in_one.parts import PARTS, declare
+from controllers.all_in_one.parts import DEFAULT, PARTS, declare
 from controllers.compute_domain.options import add_arguments as add_compute_domain_arguments
 from controllers.node_pool.options import add_arguments as add_node_pool_arguments
 from controllers.runtime import Client, ClientOptions, Manager
@@ -35,6 +35,8 @@ class EmptyCluster:
     def __call__(self, request: HttpRequest) -> Reply:
         if request.path == "/apis/resource.k8s.io":
             return Answer(body={"versions": [{"version": "v1"}]})
+        if request.path == "/apis/topology.node.k8s.io/v1alpha2":
+            return Answer(body={"resources": [{"name": "noderesourcetopologies"}]})
         if ("watch", "true") in request.query:
             return Answer(stream=[STALL])
         self.listed.append(request.path)
@@ -78,6 +80,10 @@ def test_all_of_them_run_in_one_process_and_list_nodes_once() -> None:
 def test_each_of_them_runs_alone(name: str) -> None:
     running, _ = started([name])
     assert running == [name]
+
+
+def test_what_needs_a_crd_of_others_runs_only_where_it_is_named() -> None:
+    assert set(PARTS) - set(DEFAULT) == {"node-resource-topology"}
 
 
 def test_names_are_taken_once_and_in_order() -> None:
