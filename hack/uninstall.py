@@ -16,12 +16,14 @@ from typing import TypeVar
 from controllers.api.core import Namespace, Node
 from controllers.api.dra import served_api
 from controllers.api.nvidia import DOMAIN_KEY, ComputeDomain, ComputeDomainClique
+from controllers.api.topology import NodeResourceTopology
 from controllers.channel_slices.setup import FIELD_MANAGER as CHANNEL_SLICE_MANAGER
 from controllers.compute_domain.declaration import FIELD_MANAGER as DOMAIN_MANAGER
 from controllers.estate import label_keys
 from controllers.gpu_slices.setup import DECLARATION as GPU_SLICES
 from controllers.node_pool.kinds import NodeTopology
 from controllers.node_pool.setup import DECLARATION as NODE_POOL
+from controllers.node_resource_topology import DECLARATION as TOPOLOGY
 from controllers.runtime.client import EVERYTHING, Client, ClientOptions, Selection
 from controllers.runtime.errors import ApiError, ConfigurationError, Conflict, NotFound, ObjectGone, TransportError
 from controllers.runtime.meta import KubeObject, Resource
@@ -32,10 +34,12 @@ INSTALLED = "app.kubernetes.io/part-of=gpu-mirage,app.kubernetes.io/managed-by=g
 SPEC = ("f:spec",)
 STATUS = ("f:status",)
 DATA = ("f:data",)
+ZONES = ("f:zones",)
 LABEL = ("f:metadata", "f:labels", f"f:{DOMAIN_KEY}")
 FINALIZER = ("f:metadata", "f:finalizers", f'v:"{DOMAIN_KEY}"')
 
 NODE_POOL_MANAGER = f"gpu-mirage/{NODE_POOL.name}"
+TOPOLOGY_MANAGER = f"gpu-mirage/{TOPOLOGY.name}"
 SLICE_MANAGERS = (CHANNEL_SLICE_MANAGER, f"gpu-mirage/{GPU_SLICES.name}")
 
 ATTEMPTS = 5  # times that a write is tried on an object that somebody else changes meanwhile
@@ -95,7 +99,7 @@ class CustomResourceDefinition(KubeObject, frozen=True, kw_only=True):
     )
 
 
-DEFINED: tuple[type[KubeObject], ...] = (ComputeDomainClique, ComputeDomain)
+DEFINED: tuple[type[KubeObject], ...] = (ComputeDomainClique, ComputeDomain, NodeResourceTopology)
 RIGHTS: tuple[type[KubeObject], ...] = (ClusterRoleBinding, RoleBinding, ClusterRole, Role, ServiceAccount)
 NAMESPACED_EXTRAS: tuple[type[KubeObject], ...] = (Service, PodDisruptionBudget, ConfigMap)
 # Every namespace has these without anybody's doing, and these kinds only speak of other objects.
@@ -134,6 +138,7 @@ class Uninstaller:
         """Removes everything. Raises ApiError where a right is missing, TimeoutError where something does not go."""
         await self.stop_controllers()
         await self.remove_slices()
+        await self.remove_topologies()
         await self.remove_templates()
         await self.release_nodes()
         await self.remove_cliques()
@@ -165,6 +170,12 @@ class Uninstaller:
         api = await served_api(self._client)
         for item in await self._list(api.slices) if api else ():
             if await self._owns(item, SLICE_MANAGERS, SPEC, "spec"):
+                await self._delete(item)
+
+    async def remove_topologies(self) -> None:
+        """NodeResourceTopologies of simulated nodes."""
+        for item in await self._list(NodeResourceTopology):
+            if await self._owns(item, (TOPOLOGY_MANAGER,), ZONES, "zones"):
                 await self._delete(item)
 
     async def remove_templates(self) -> None:
