@@ -23,6 +23,8 @@ ONE_BY_ONE: Mapping[str, tuple[str, ...]] = {
     "channel-slices": ("controllers.channel_slices",),
     "gpu-slices": ("controllers.gpu_slices",),
     "node-pool": ("controllers.node_pool",),
+    "extended-resource": ("controllers.extended_resource",),
+    "gpu-fractioning": ("controllers.gpu_fractioning",),
 }
 """Which controllers each binary runs that runs always the same ones."""
 
