@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from controllers import channel_slices, compute_domain, gpu_slices, node_pool
+from controllers import channel_slices, compute_domain, extended_resource, gpu_fractioning, gpu_slices, node_pool
 from controllers.api.dra import DraApi, wait_for_dra
 from controllers.channel_slices.options import channel_slices_options
 from controllers.compute_domain.options import compute_domain_options
@@ -55,12 +55,24 @@ def _node_pool(context: Context) -> None:
     node_pool.setup(context.manager, context.topology, node_pool_options(context.arguments))
 
 
+def _extended_resource(context: Context) -> None:
+    assert context.topology is not None
+    extended_resource.setup(context.manager, context.topology)
+
+
+def _gpu_fractioning(context: Context) -> None:
+    assert context.topology is not None
+    gpu_fractioning.setup(context.manager, context.topology)
+
+
 PARTS: Final[Mapping[str, Part]] = MappingProxyType(
     {
         "compute-domain": Part(_compute_domain, needs_dra=True),
         "channel-slices": Part(_channel_slices, needs_dra=True),
         "gpu-slices": Part(_gpu_slices, needs_dra=True, needs_topology=True),
         "node-pool": Part(_node_pool, needs_topology=True),
+        "extended-resource": Part(_extended_resource, needs_topology=True),
+        "gpu-fractioning": Part(_gpu_fractioning, needs_topology=True),
     }
 )
 """All controllers by the names of their binaries."""
