@@ -24,6 +24,8 @@ ONE_BY_ONE: Mapping[str, tuple[str, ...]] = {
     "gpu-slices": ("controllers.gpu_slices",),
     "node-pool": ("controllers.node_pool",),
     "node-resource-topology": ("controllers.node_resource_topology",),
+    "extended-resource": ("controllers.extended_resource",),
+    "gpu-fractioning": ("controllers.gpu_fractioning",),
 }
 """Which controllers each binary runs that runs always the same ones."""
 

@@ -20,6 +20,10 @@ from controllers.api.topology import NodeResourceTopology
 from controllers.channel_slices.setup import FIELD_MANAGER as CHANNEL_SLICE_MANAGER
 from controllers.compute_domain.declaration import FIELD_MANAGER as DOMAIN_MANAGER
 from controllers.estate import label_keys
+from controllers.extended_resource.capacity import PLACES, extended, removal
+from controllers.extended_resource.setup import DECLARATION as EXTENDED_RESOURCE
+from controllers.gpu_fractioning import condition as fractioning
+from controllers.gpu_fractioning.setup import DECLARATION as GPU_FRACTIONING
 from controllers.gpu_slices.setup import DECLARATION as GPU_SLICES
 from controllers.node_pool.kinds import NodeTopology
 from controllers.node_pool.setup import DECLARATION as NODE_POOL
@@ -40,6 +44,8 @@ FINALIZER = ("f:metadata", "f:finalizers", f'v:"{DOMAIN_KEY}"')
 
 NODE_POOL_MANAGER = f"gpu-mirage/{NODE_POOL.name}"
 TOPOLOGY_MANAGER = f"gpu-mirage/{TOPOLOGY.name}"
+CAPACITY_MANAGER = f"gpu-mirage/{EXTENDED_RESOURCE.name}"
+CONDITION_MANAGER = f"gpu-mirage/{GPU_FRACTIONING.name}"
 SLICE_MANAGERS = (CHANNEL_SLICE_MANAGER, f"gpu-mirage/{GPU_SLICES.name}")
 
 ATTEMPTS = 5  # times that a write is tried on an object that somebody else changes meanwhile
@@ -141,6 +147,7 @@ class Uninstaller:
         await self.remove_topologies()
         await self.remove_templates()
         await self.release_nodes()
+        await self.release_node_statuses()
         await self.remove_cliques()
         await self.release_domains()
         await self.remove_definitions()
@@ -200,6 +207,37 @@ class Uninstaller:
         owned = await self._owns(node, (DOMAIN_MANAGER, NODE_POOL_MANAGER), path, f"label {key}")
         if owned and await self._remove(node, "/metadata/labels/" + key.replace("/", "~1")):
             self.report.did(f"removed label {key} from", node)
+
+    async def release_node_statuses(self) -> None:
+        """Our condition on nodes, and then the resources that it speaks of, where they are ours."""
+        for node in await self._list(Node):
+            if node.condition(fractioning.READY) is not None:
+                await self._release_condition(node)
+            for name in sorted(extended(node.status)):
+                await self._release_resource(node, name)
+
+    async def _release_condition(self, node: Node) -> None:
+        what = f"condition {fractioning.READY}"
+
+        async def remove(current: Node) -> None:
+            if current.condition(fractioning.READY) is not None:
+                await self._client.json_patch(current, fractioning.removal(current), subresource="status")
+
+        owned = await self._owns(node, (CONDITION_MANAGER,), fractioning.FIELD, what, "status")
+        if owned and await self._on_newest(node, remove):
+            self.report.did(f"removed {what} from", node)
+
+    async def _release_resource(self, node: Node, name: str) -> None:
+        """Takes it away in both places at once: what is allocatable follows the capacity where it is missing."""
+        paths = {place: ("f:status", f"f:{place}", f"f:{name}") for place in PLACES}
+        owned = [p for p in PLACES if await self._owns(node, (CAPACITY_MANAGER,), paths[p], f"{p} {name}", "status")]
+
+        async def remove(current: Node) -> None:
+            there = [(place, name) for place in owned if name in getattr(current.status, place)]
+            await self._client.json_patch(current, removal(there), subresource="status")
+
+        if owned and await self._on_newest(node, remove):
+            self.report.did(f"removed resource {name} from", node)
 
     async def remove_cliques(self) -> None:
         """Cliques, which live in the driver namespace and have no owner.
@@ -316,7 +354,7 @@ class Uninstaller:
 
         return await self._on_newest(item, remove)
 
-    async def _on_newest(self, item: KubeObject, write: Callable[[KubeObject], Awaitable[None]]) -> bool:
+    async def _on_newest(self, item: T, write: Callable[[T], Awaitable[None]]) -> bool:
         """Runs a guarded write on the object as it is now; False where it is gone.
 
         Raises Conflict where somebody changes it ``ATTEMPTS`` times in a row.

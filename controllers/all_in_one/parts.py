@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from controllers import channel_slices, compute_domain, gpu_slices, node_pool, node_resource_topology
+from controllers import (
+    channel_slices,
+    compute_domain,
+    extended_resource,
+    gpu_fractioning,
+    gpu_slices,
+    node_pool,
+    node_resource_topology,
+)
 from controllers.api.dra import DraApi, wait_for_dra
 from controllers.api.topology import wait_for_topology
 from controllers.channel_slices.options import channel_slices_options
@@ -62,6 +70,16 @@ def _node_resource_topology(context: Context) -> None:
     node_resource_topology.setup(context.manager, context.topology)
 
 
+def _extended_resource(context: Context) -> None:
+    assert context.topology is not None
+    extended_resource.setup(context.manager, context.topology)
+
+
+def _gpu_fractioning(context: Context) -> None:
+    assert context.topology is not None
+    gpu_fractioning.setup(context.manager, context.topology)
+
+
 PARTS: Final[Mapping[str, Part]] = MappingProxyType(
     {
         "compute-domain": Part(_compute_domain, needs_dra=True),
@@ -69,6 +87,8 @@ PARTS: Final[Mapping[str, Part]] = MappingProxyType(
         "gpu-slices": Part(_gpu_slices, needs_dra=True, needs_topology=True),
         "node-pool": Part(_node_pool, needs_topology=True),
         "node-resource-topology": Part(_node_resource_topology, needs_topology=True, needs_zones=True),
+        "extended-resource": Part(_extended_resource, needs_topology=True),
+        "gpu-fractioning": Part(_gpu_fractioning, needs_topology=True),
     }
 )
 """All controllers by the names of their binaries."""

@@ -41,7 +41,12 @@ class Node(KubeObject, frozen=True, kw_only=True):
     @property
     def ready(self) -> bool:
         """Whether the condition Ready is True; a node without the condition is not ready."""
-        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions)
+        condition = self.condition("Ready")
+        return condition is not None and condition.status == "True"
+
+    def condition(self, type_: str) -> NodeCondition | None:
+        """The condition of a type, None where the node has none."""
+        return next((condition for condition in self.status.conditions if condition.type == type_), None)
 
 
 def is_simulated(node: Node, pool_label: str) -> bool:

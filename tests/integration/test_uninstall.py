@@ -89,6 +89,11 @@ def label_node(cluster: Environment, name: str, manager: str) -> None:
     write(cluster, manager, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {KEY: UID}}})
 
 
+def write_status(cluster: Environment, name: str, manager: str, status: Manifest) -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
+    write(cluster, manager, node, "--subresource=status")
+
+
 def uninstall(cluster: Environment) -> str:
     command = [sys.executable, "-m", "hack.uninstall", "--yes", f"--kubeconfig={cluster.admin_kubeconfig}"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -174,6 +179,27 @@ def test_all_that_is_ours_goes_and_what_others_wrote_stays_as_it_was(cluster: En
             "node-0-1; delete them first"
         ),
         f"left Namespace gpu-mirage: it holds objects of others: ComputeDomainClique gpu-mirage/{UID}.{CLIQUE_B}",
+    ]
+
+
+def test_nodes_lose_the_resources_and_the_condition_that_are_ours_and_no_more(cluster: Environment) -> None:
+    before = {name: node["status"] for name, node in objects(cluster, "node").items()}
+    resources = {"nvidia.com/gpu": "8", "rdma/hca": "2"}
+    given = {"capacity": resources, "allocatable": resources}
+    set_condition = {"conditions": [{"type": "gpu-fractioning.nvidia.com/Ready", "status": "True"}]}
+    write_status(cluster, "node-0-0", "gpu-mirage/extended-resource", given)
+    write_status(cluster, "node-0-0", "gpu-mirage/gpu-fractioning", set_condition)
+    write_status(cluster, "node-0-1", STRANGER, {**given, **set_condition})
+    theirs = objects(cluster, "node")["node-0-1"]["status"]
+
+    printed = uninstall(cluster)
+
+    after = {name: node["status"] for name, node in objects(cluster, "node").items()}
+    assert after == {**before, "node-0-1": theirs}
+    assert [line for line in printed.splitlines() if "Node" in line] == [
+        "removed condition gpu-fractioning.nvidia.com/Ready from Node node-0-0",
+        "removed resource nvidia.com/gpu from Node node-0-0",
+        "removed resource rdma/hca from Node node-0-0",
     ]
 
 
