@@ -228,7 +228,7 @@ class Uninstaller:
             self.report.did(f"removed {what} from", node)
 
     async def _release_resource(self, node: Node, name: str) -> None:
-        """Takes it away in both places at once: what is allocatable follows the capacity where it is missing."""
+        """Takes it away in both places at once, so that nobody sees it in one alone."""
         paths = {place: ("f:status", f"f:{place}", f"f:{name}") for place in PLACES}
         owned = [p for p in PLACES if await self._owns(node, (CAPACITY_MANAGER,), paths[p], f"{p} {name}", "status")]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from controllers.estate import quantity
-from hack.localcluster import LOCAL, ControllerProcess, Environment, delete_nodes, node_manifest, wait_ready
+from hack.localcluster import ControllerProcess, Environment, delete_nodes, node_manifest, wait_ready
 from hack.localcluster.nodes import KWOK_ANNOTATION, POOL_LABEL
 from tests.integration.conftest import PoolNodes, unique
 from tests.integration.estate import NodeStatus, estate_controller, write_topology
@@ -221,7 +221,6 @@ def gpu_pod(namespace: str, name: str, count: int, nodes: list[str]) -> Manifest
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
-@pytest.mark.parametrize("environment", [LOCAL], indirect=True)
 def test_pods_run_where_enough_is_allocatable_and_wait_where_it_is_not(
     cluster: Cluster, nodes: Nodes, pool_nodes: PoolNodes
 ) -> None:

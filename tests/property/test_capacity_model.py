@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controllers.api.core import KWOK_ANNOTATION, POOL_LABEL
-from controllers.estate import DRA, Pool
+from controllers.estate import DRA, Pool, quantity
 from controllers.extended_resource.setup import DECLARATION, ExtendedResourceReconciler
 from controllers.runtime.testing import run_virtual
 from controllers.topology import Undecided
@@ -107,13 +107,17 @@ class Model(LiveNodes):
         for name in NAMES:
             owners = self.owners(name)
             if owners <= {US}:
-                found = {status[place].get(name) for place in ("capacity", "allocatable")}
-                assert found == ({None} if name not in wanted else {str(wanted[name])}), (name, owners)
+                assert self.numbers(name) == {wanted.get(name)}, (name, owners)
             else:
-                # What is allocatable follows the capacity by itself, where it is taken away alone.
+                # Only there, as plugins here may take the capacity alone.
                 assert US not in self.managers("f:capacity", f"f:{name}")
                 assert owners != {"kwok"} or name not in self.remembered
-                assert name not in wanted or status["capacity"].get(name) == str(wanted[name]) or self.reported(name)
+                assert name not in wanted or self.numbers(name) == {wanted[name]} or self.reported(name)
+
+    def numbers(self, name: str) -> set[object]:
+        """What a resource is in both places; None where it is not there."""
+        texts = [self.status()[place].get(name) for place in ("capacity", "allocatable")]
+        return {None if text is None else quantity.parse(text) for text in texts}
 
     def wanted(self, pool: Pool | None) -> dict[str, int]:
         metadata = self.live()["metadata"]
