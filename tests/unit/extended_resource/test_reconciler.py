@@ -186,7 +186,7 @@ def test_a_device_plugin_that_takes_over_keeps_what_it_took_even_if_only_in_part
     assert {event.reason for event in world.recorder.events} == {"ForeignCapacity"}
     world.set_pool(None)
     world.run()
-    assert world.extended() == {GPU: "2"}
+    assert world.status()["capacity"] == {**FIRST, GPU: "2"}
 
 
 def test_ours_comes_once_the_other_writer_has_given_up() -> None:

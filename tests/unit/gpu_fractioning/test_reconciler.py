@@ -18,7 +18,9 @@ US = "gpu-mirage/gpu-fractioning"
 GPU = "nvidia.com/gpu"
 POOL = Pool("p", gpu_count=8)
 FIELD = ("f:conditions", f'k:{{"type":"{READY}"}}')
-KUBELET_READY = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+MOMENT = "2030-01-01T00:00:00Z"
+TIMES = {"lastHeartbeatTime": MOMENT, "lastTransitionTime": MOMENT}
+KUBELET_READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", **TIMES}
 
 
 class World(LiveNodes):
@@ -180,7 +182,7 @@ def test_it_comes_back_where_it_is_taken_off_by_hand() -> None:
 
 def test_somebody_elses_condition_is_left_alone_reported_and_looked_at_once() -> None:
     world = world_with_gpus()
-    foreign = {"type": READY, "status": "False", "reason": "Broken"}
+    foreign = {"type": READY, "status": "False", "reason": "Broken", **TIMES}
     world.patch_status({"conditions": [foreign]}, by="operator")
     assert world.run() == ["get n"]
     world.give({GPU: "4"})
