@@ -173,7 +173,13 @@ def scalar(text: str) -> str:
     lower = text.lower()
     if _ORDINARY.fullmatch(text) and lower not in _OTHER_TYPES:
         return text
-    if not text or text == "~" or (lower in _OTHER_TYPES and text in _spellings(lower)) or _looks_like_number(text):
+    # PyYAML, unlike go-yaml, reads a lone "=" as something else than text.
+    if (
+        not text
+        or text in {"~", "="}
+        or (lower in _OTHER_TYPES and text in _spellings(lower))
+        or _looks_like_number(text)
+    ):
         return f'"{text}"'
     if not text.isprintable() or any(ord(character) > 0xFFFF for character in text):
         return str(yaml.safe_dump(text, default_style='"', width=2**31)).removesuffix("\n")

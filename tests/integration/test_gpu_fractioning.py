@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hack.localcluster import LOCAL, ControllerProcess, Environment, wait_ready
+from hack.localcluster import ControllerProcess, Environment, wait_ready
 from hack.localcluster.nodes import KWOK_ANNOTATION, POOL_LABEL
 from tests.integration.conftest import PoolNodes
 from tests.integration.estate import NodeStatus, estate_controller, write_topology
@@ -85,7 +85,6 @@ def test_it_survives_what_a_kubelet_writes_and_needs_one_write(nodes: Nodes, poo
     assert nodes.writes(node) == ["patch status"]
 
 
-@pytest.mark.parametrize("environment", [LOCAL], indirect=True)
 def test_it_survives_what_kwok_writes_and_needs_one_write(nodes: Nodes, pool_nodes: PoolNodes) -> None:
     (node,) = pool_nodes({EAST: 1}, "fractions")
     nodes.give(node, {GPU: "8"}, by="plugin")

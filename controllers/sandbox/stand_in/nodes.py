@@ -59,6 +59,9 @@ def running(node: Node, now: str) -> Body:
     own = {"architecture": "amd64", "operatingSystem": "linux"}
     own |= dict.fromkeys(("containerRuntimeVersion", "kernelVersion", "kubeletVersion", "kubeProxyVersion"), VERSION)
     told = {key: value for key, value in node.status.get("nodeInfo", {}).items() if value}
+    well = [_well(*entry, now) for entry in _CONDITIONS]
+    played = {entry["type"] for entry in well}
+    others = [entry for entry in node.status.get("conditions", ()) if entry["type"] not in played]
     return {
         "allocatable": RESOURCES,
         "capacity": RESOURCES,
@@ -66,7 +69,7 @@ def running(node: Node, now: str) -> Body:
         **given,
         "nodeInfo": {**dict.fromkeys(("bootID", "machineID", "osImage", "systemUUID"), ""), **own, **told},
         "phase": "Running",
-        "conditions": [_well(*entry, now) for entry in _CONDITIONS],
+        "conditions": [*well, *others],
     }
 
 

@@ -152,7 +152,24 @@ def test_labels_have_the_node_s_name_or_what_fits_of_it() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "123", "1e3", "0x1f", "1_000", "12.4", "true", "Yes", "y", "on", "NULL", "~", ".inf", ".nan", "-.INF"),
+        *(
+            "",
+            "=",
+            "123",
+            "1e3",
+            "0x1f",
+            "1_000",
+            "12.4",
+            "true",
+            "Yes",
+            "y",
+            "on",
+            "NULL",
+            "~",
+            ".inf",
+            ".nan",
+            "-.INF",
+        ),
         *("2020-01-01", "2020-1-1", "1:30", "1:2:3.5", "-1:30", "0o17", "017", "08", "0b11", "1.", ".5", "+1", "1_"),
     ],
 )
@@ -186,7 +203,6 @@ def test_text_with_a_meaning_in_yaml_is_in_single_quotes(text: str) -> None:
             "a\\b",
             "NVIDIA GeForce RTX 4090 (24GB)",
             "--",
-            "=",
             "<<",
         ),
         *(

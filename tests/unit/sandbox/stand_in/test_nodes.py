@@ -23,6 +23,14 @@ def test_node_gets_what_it_does_not_have_and_keeps_what_it_has() -> None:
     }
 
 
+def test_conditions_that_others_write_stay() -> None:
+    other = {"type": "example.com/Ready", "status": "True"}
+    pressure = {"type": "DiskPressure", "status": "True"}
+    conditions = running(node("n", status={"conditions": [other, pressure]}), NOW)["conditions"]
+    assert other in conditions
+    assert [entry["status"] for entry in conditions if entry["type"] == "DiskPressure"] == ["False"]
+
+
 def test_taints_follow_the_state_and_those_of_others_stay() -> None:
     assert tainted(node("n", ready="False", taints=[OTHER])) == [OTHER, NOT_READY]
     assert tainted(node("n", taints=[NOT_READY, OTHER])) == [OTHER]
