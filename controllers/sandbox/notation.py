@@ -4,6 +4,17 @@ import json
 from typing import Any
 
 
+def equal(left: Any, right: Any) -> bool:
+    """Whether two values are the same JSON. In Python true equals 1 and false equals 0; in JSON they do not."""
+    if left != right:
+        return False
+    if isinstance(left, dict):
+        return all(equal(member, right[name]) for name, member in left.items())
+    if isinstance(left, list):
+        return all(equal(*pair) for pair in zip(left, right, strict=True))
+    return isinstance(left, bool) == isinstance(right, bool)
+
+
 def plain(value: Any) -> str:
     """Without types, as ``map[a:b]`` and ``[a b]``."""
     if isinstance(value, dict):
@@ -22,6 +33,8 @@ def literal(value: Any) -> str:
         return f"map[string]interface {{}}{{{members}}}"
     if isinstance(value, list):
         return "[]interface {}{" + ", ".join(literal(item) for item in value) + "}"
+    if value is None:
+        return "interface {}(nil)"
     return json.dumps(value)
 
 

@@ -6,8 +6,9 @@ refuses it becomes a ``Status``. Bodies are bounded, watches are streamed at the
 
 import asyncio
 import contextlib
+import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +19,11 @@ from controllers.runtime import logs
 from controllers.sandbox import discovery, patch, reviews, subresources, tables
 from controllers.sandbox.access import Access, Attributes
 from controllers.sandbox.audit import AuditLog
-from controllers.sandbox.cluster import Cluster, ListOptions, WriteOptions, Written
+from controllers.sandbox.cluster import Cluster, Listing, ListOptions, WriteOptions, Written
 from controllers.sandbox.errors import (
+    Cause,
     StatusError,
-    bad_request,
+    invalid,
     invalid_options,
     method_not_allowed,
     no_such_page,
@@ -50,12 +52,13 @@ from controllers.sandbox.requests import (
     split_path,
     whole_number,
 )
-from controllers.sandbox.selectors import Selector, parse
+from controllers.sandbox.selectors import Selector, parse, parse_labels
 from controllers.sandbox.storage import Forgotten, Stored
 from controllers.sandbox.tokens import Identity
 from controllers.sandbox.watch import Watcher, WatchOptions, check_options, error_line
 
 MAXIMUM_BODY = 3 * 2**20  # bytes, the API's
+MAXIMUM_MANAGER = 128  # characters of a field manager's name, the API's
 CHUNK = 256 * 2**10  # bytes of a watch's initial state that are sent at once
 BOOKMARK_INTERVAL = 60.0  # seconds between bookmarks, the API's
 BOOKMARK_MARGIN = 2.0  # seconds before the end of a watch at which it gets a last bookmark, the API's
@@ -98,6 +101,9 @@ class Route:
     @property
     def name(self) -> str:
         return self.target.name
+
+
+Write = Callable[[Call, Route, WriteOptions], Awaitable[Written]]
 
 
 class Server:
@@ -223,11 +229,12 @@ class Server:
             case "list":
                 return self._list(call, route)
             case "create" if not route.name:
-                return self._written(call, route, await self._create(call, route))
+                return await self._write(call, route, self._create)
             case "update":
-                return self._written(call, route, await self._update(call, route))
+                return await self._write(call, route, self._update)
             case "patch":
-                return self._written(call, route, await self._patch(call, route))
+                _check_patch_type(call, route)
+                return await self._write(call, route, self._patch)
             case "delete":
                 return await self._delete(call, route)
             case "deletecollection":
@@ -245,28 +252,22 @@ class Server:
 
     def _list(self, call: Call, route: Route) -> web.Response:
         query = call.query
+        # What cannot be read at all is refused before what cannot be combined.
+        limit, _ = whole_number(query, "limit"), parse_labels(query.get("labelSelector", ""))
         _check_list(query)
         options = ListOptions(
             namespace=route.namespace,
             selector=_selector(route.info, query),
             resource_version=query.get("resourceVersion", ""),
             match=query.get("resourceVersionMatch", ""),
-            limit=whole_number(query, "limit"),
+            limit=limit,
             token=query.get("continue", ""),
         )
         listing = self._cluster.list(route.info, options)
         objects = [route.info.served(stored.object) for stored in listing.items]
         if call.rendering.kind:
             return self._json(self._rendered_list(call, route.info, objects, listing.metadata()))
-        items = [_item(route.info, obj, stored) for obj, stored in zip(objects, listing.items, strict=True)]
-        return self._json(
-            {
-                "kind": route.info.list_kind or f"{route.info.kind}List",
-                "apiVersion": route.info.api_version,
-                "metadata": listing.metadata(),
-                "items": items,
-            }
-        )
+        return self._json(_list_of(route.info, listing, objects))
 
     def _rendered_list(
         self, call: Call, info: ResourceInfo, objects: Sequence[Object], metadata: Mapping[str, Any]
@@ -276,21 +277,28 @@ class Server:
         include, now = call.query.get("includeObject") or "Metadata", self._cluster.clock.utcnow()
         return tables.table(info.columns, objects, metadata=metadata, include=include, now=now)
 
-    async def _create(self, call: Call, route: Route) -> Written:
-        body = await self._body(call)
-        return self._cluster.create(route.info, route.namespace, body, _write_options(call, route))
-
-    async def _update(self, call: Call, route: Route) -> Written:
-        body = await self._body(call)
-        return self._cluster.update(route.info, route.namespace, route.name, body, _write_options(call, route))
-
-    async def _patch(self, call: Call, route: Route) -> Written:
-        media_type = call.request.headers.get("Content-Type", "").partition(";")[0].strip()
-        if media_type not in PATCH_TYPES or (media_type == STRATEGIC_PATCH and route.info.custom):
-            accepted = [t for t in PATCH_TYPES if t != STRATEGIC_PATCH] if route.info.custom else PATCH_TYPES
-            raise unsupported_media_type(accepted)
-        body = await self._body(call)
+    async def _write(self, call: Call, route: Route, write: Write) -> web.Response:
+        """The answer to a write, with its warnings, which a client gets with a refusal, too."""
         options = _write_options(call, route)
+        try:
+            written = await write(call, route, options)
+            response = self._object(call, route, written.object, 201 if written.created else 200)
+        except StatusError as error:
+            response = self._refusal(error)
+        for warning in (*route.info.warnings, *options.told):
+            escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
+            response.headers.add("Warning", f'299 - "{escaped}"')
+        return response
+
+    async def _create(self, call: Call, route: Route, options: WriteOptions) -> Written:
+        return self._cluster.create(route.info, route.namespace, await self._body(call), options)
+
+    async def _update(self, call: Call, route: Route, options: WriteOptions) -> Written:
+        return self._cluster.update(route.info, route.namespace, route.name, await self._body(call), options)
+
+    async def _patch(self, call: Call, route: Route, options: WriteOptions) -> Written:
+        media_type = _media_type(call)
+        body = await self._body(call)
         if media_type == APPLY_PATCH:
             if not call.query.get("fieldManager"):
                 text = "Required value: is required for apply patch"
@@ -300,8 +308,9 @@ class Server:
         return self._cluster.patch(route.info, route.namespace, route.name, change, options)
 
     async def _delete(self, call: Call, route: Route) -> web.Response:
-        deletion = subresources.deletion_of(await self._delete_options(call))
-        done = self._cluster.delete(route.info, route.namespace, route.name, deletion, dry_run=_is_dry_run(call))
+        options = await self._delete_options(call)
+        deletion, dry_run = subresources.deletion_of(options), _is_dry(options)
+        done = self._cluster.delete(route.info, route.namespace, route.name, deletion, dry_run=dry_run)
         if not done.gone or route.info.returns_deleted:
             return self._object(call, route, done.object)
         details = {"name": route.name, "group": route.info.group, "kind": route.info.plural}
@@ -317,36 +326,30 @@ class Server:
         )
 
     async def _delete_collection(self, call: Call, route: Route) -> web.Response:
-        deletion = subresources.deletion_of(await self._delete_options(call))
+        asked = await self._delete_options(call)
+        deletion, dry_run = subresources.deletion_of(asked), _is_dry(asked)
         options = ListOptions(route.namespace, _selector(route.info, call.query))
         listing = self._cluster.list(route.info, options)
-        deleted: list[Object] = []
+        objects = [route.info.served(stored.object) for stored in listing.items]
         for stored in listing.items:
             metadata = stored.object["metadata"]
             place = (metadata.get("namespace", ""), metadata["name"])
             with contextlib.suppress(StatusError):
-                done = self._cluster.delete(route.info, *place, deletion, dry_run=_is_dry_run(call))
-                deleted.append(done.object)
-        if not route.info.custom:
-            deleted = [{k: v for k, v in obj.items() if k not in {"kind", "apiVersion"}} for obj in deleted]
-        return self._json(
-            {
-                "kind": route.info.list_kind or f"{route.info.kind}List",
-                "apiVersion": route.info.api_version,
-                "metadata": {"resourceVersion": str(self._cluster.store.version)},
-                "items": deleted,
-            }
-        )
+                self._cluster.delete(route.info, *place, deletion, dry_run=dry_run)
+        return self._json(_list_of(route.info, listing, objects))
 
     async def _delete_options(self, call: Call) -> Any:
-        raw = await self._read(call)
-        options = decode_body(raw, call.request.headers.get("Content-Type", JSON)) if raw else {}
+        """The DeleteOptions of a request: its body or, only where it has none, its query."""
+        if raw := await self._read(call):
+            return decode_body(raw, call.request.headers.get("Content-Type", JSON))
         query: dict[str, Any] = {}
         if policy := call.query.get("propagationPolicy"):
             query["propagationPolicy"] = policy
         if call.query.get("gracePeriodSeconds"):
             query["gracePeriodSeconds"] = whole_number(call.query, "gracePeriodSeconds")
-        return {**options, **query} if isinstance(options, dict) else options
+        if dry_run := call.query.get("dryRun"):
+            query["dryRun"] = [dry_run]
+        return query
 
     async def _act(self, call: Call, route: Route) -> web.Response:
         """The subresources that are actions."""
@@ -463,13 +466,6 @@ class Server:
             parts.append(part)
         return b"".join(parts)
 
-    def _written(self, call: Call, route: Route, written: Written) -> web.Response:
-        response = self._object(call, route, written.object, 201 if written.created else 200)
-        for warning in written.warnings:
-            escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
-            response.headers.add("Warning", f'299 - "{escaped}"')
-        return response
-
     def _object(self, call: Call, route: Route, obj: Object, code: int = 200) -> web.Response:
         if call.rendering.kind == "Table":
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
@@ -490,6 +486,18 @@ class Server:
         return response
 
 
+def _list_of(info: ResourceInfo, listing: Listing, objects: Sequence[Object]) -> dict[str, Any]:
+    """The answer to a list; ``objects`` are its items in the served version."""
+    # Lists of custom kinds say that they are complete, too.
+    complete = {"continue": ""} if info.custom else {}
+    return {
+        "kind": info.list_kind or f"{info.kind}List",
+        "apiVersion": info.api_version,
+        "metadata": {**complete, **listing.metadata()},
+        "items": [_item(info, obj, stored) for obj, stored in zip(objects, listing.items, strict=True)],
+    }
+
+
 def _item(info: ResourceInfo, obj: Object, stored: Stored) -> Any:
     """An object as an item of a list; built-in kinds have no kind and apiVersion there."""
     if info.custom:
@@ -501,6 +509,17 @@ def _item(info: ResourceInfo, obj: Object, stored: Stored) -> Any:
 
 def _success() -> dict[str, Any]:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _media_type(call: Call) -> str:
+    return call.request.headers.get("Content-Type", "").partition(";")[0].strip()
+
+
+def _check_patch_type(call: Call, route: Route) -> None:
+    """Refuses a patch of a sort that the resource does not take. Raises StatusError 415."""
+    accepted = [kind for kind in PATCH_TYPES if kind != STRATEGIC_PATCH or not route.info.custom]
+    if _media_type(call) not in accepted:
+        raise unsupported_media_type(accepted)
 
 
 def _verb(call: Call, target: Target) -> str:
@@ -529,30 +548,33 @@ def _aggregation(accept: str | None) -> str:
 
 
 def _selector(info: ResourceInfo, query: Mapping[str, str]) -> Selector:
-    return parse(query.get("labelSelector", ""), query.get("fieldSelector", ""), info.selectable)
+    return parse(query.get("labelSelector", ""), query.get("fieldSelector", ""), info.selectable, custom=info.custom)
 
 
 def _check_list(query: Mapping[str, str]) -> None:
-    """Refuses version parameters that contradict each other. Raises StatusError 400 or 422."""
-    match = query.get("resourceVersionMatch", "")
+    """Refuses version parameters that contradict each other. Raises StatusError 422."""
+    if causes := list(_list_causes(query)):
+        raise invalid("meta.k8s.io", "ListOptions", "", causes)
+
+
+def _list_causes(query: Mapping[str, str]) -> Iterator[Cause]:
+    path, match = "resourceVersionMatch", query.get("resourceVersionMatch", "")
     version, token = query.get("resourceVersion", ""), query.get("continue", "")
-    text = ""
+    if match and not version:
+        text = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+        yield Cause("FieldValueForbidden", text, path)
     if match and token:
-        text = "resourceVersionMatch is forbidden when continue is provided"
-    elif match and not version:
-        text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-    elif match == "Exact" and version == "0":
-        text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-    if text:
-        raise invalid_options("ListOptions", "FieldValueForbidden", f"Forbidden: {text}", "resourceVersionMatch")
+        text = "Forbidden: resourceVersionMatch is forbidden when continue is provided"
+        yield Cause("FieldValueForbidden", text, path)
     if match not in {"", "Exact", "NotOlderThan"}:
         text = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
-        raise invalid_options("ListOptions", "FieldValueNotSupported", text, "resourceVersionMatch")
+        yield Cause("FieldValueNotSupported", text, path)
+    if match == "Exact" and version == "0":
+        text = 'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        yield Cause("FieldValueForbidden", text, path)
     if "sendInitialEvents" in query:
         text = "Forbidden: sendInitialEvents is forbidden for list"
-        raise invalid_options("ListOptions", "FieldValueForbidden", text, "sendInitialEvents")
-    if token and version not in {"", "0"}:
-        raise bad_request("specifying resource version is not allowed when using continue")
+        yield Cause("FieldValueForbidden", text, "sendInitialEvents")
 
 
 def _options_kind(method: str) -> str:
@@ -561,10 +583,16 @@ def _options_kind(method: str) -> str:
 
 def _is_dry_run(call: Call) -> bool:
     value = call.query.get("dryRun", "")
-    if value not in {"", "All"}:
-        text = f'Unsupported value: ["{value}"]: supported values: "All"'
-        raise invalid_options(_options_kind(call.method), "FieldValueNotSupported", text, "dryRun")
-    return value == "All"
+    return _is_dry({"dryRun": [value] if value else []}, _options_kind(call.method))
+
+
+def _is_dry(options: Mapping[str, Any], kind: str = "DeleteOptions") -> bool:
+    """Whether options ask for a dry run. Raises StatusError 422."""
+    values = options.get("dryRun") or []
+    if values not in ([], ["All"]):
+        text = f'Unsupported value: {json.dumps(values)}: supported values: "All"'
+        raise invalid_options(kind, "FieldValueNotSupported", text, "dryRun")
+    return bool(values)
 
 
 def _write_options(call: Call, route: Route) -> WriteOptions:
@@ -574,8 +602,12 @@ def _write_options(call: Call, route: Route) -> WriteOptions:
         text = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
         raise invalid_options(_options_kind(call.method), "FieldValueNotSupported", text, "fieldValidation")
     agent = call.request.headers.get("User-Agent", "unknown").partition("/")[0]
+    manager = query.get("fieldManager") or agent[:MAXIMUM_MANAGER]
+    if len(manager) > MAXIMUM_MANAGER:
+        text = f"Too long: may not be more than {MAXIMUM_MANAGER} bytes"
+        raise invalid_options(_options_kind(call.method), "FieldValueTooLong", text, "fieldManager")
     return WriteOptions(
-        manager=query.get("fieldManager") or agent,
+        manager=manager,
         dry_run=_is_dry_run(call),
         field_validation=validation,
         subresource=route.target.subresource,

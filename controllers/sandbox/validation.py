@@ -10,7 +10,7 @@ import ipaddress
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from datetime import datetime
 from typing import Any, Final, TypeAlias
@@ -34,6 +34,8 @@ BLOCKING: Final = frozenset(
 )
 """Faults after which rules are not asked: an object that has one may not be what they expect."""
 
+NO_OBJECT: Final = TypeSchema(type="string")
+"""What declares no members, for values that stand where none is expected."""
 OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
 
@@ -46,19 +48,31 @@ def default(value: Any, schema: TypeSchema) -> Any:
 
     Of built-in kinds and of all metadata empty lists and maps that may be left out go, too: they do in typed form.
     """
+    tidy(value, schema)
+    return fill(value, schema)
+
+
+def tidy(value: Any, schema: TypeSchema) -> None:
+    """Bring an object of a built-in kind into typed form, in place: what says nothing goes."""
     if schema.builtin:
         _drop_empty(value, schema)
+
+
+def fill(value: Any, schema: TypeSchema) -> Any:
+    """Fill in defaults, in place, where the types are right already, and return the value."""
     if isinstance(value, dict):
         _default_members(value, schema)
     elif isinstance(value, list):
         for item in value:
-            default(item, schema.element())
+            fill(item, schema.element())
     return value
 
 
 def _drop_empty(value: Any, schema: TypeSchema) -> None:
     if isinstance(value, list):
-        for item in value:
+        for index, item in enumerate(value):
+            if item is None:
+                value[index] = _zero(schema.element())
             _drop_empty(item, schema.element())
     if not isinstance(value, dict):
         return
@@ -67,9 +81,35 @@ def _drop_empty(value: Any, schema: TypeSchema) -> None:
             continue  # An empty list of these is a request to forget them.
         member = schema.field(name)
         _drop_empty(held, member)
-        empty = held == [] or (held == {} and member.values is not None)
-        if name in schema.properties and (held is None or empty) and name not in schema.limits.required:
+        if name in schema.properties and name not in schema.written and _is_nothing(name, held, schema):
             del value[name]
+        elif schema.values is not None and (held is None or (held == [] and member.limits.format == "byte")):
+            value[name] = _zero(member)
+
+
+def _is_nothing(name: str, held: Any, schema: TypeSchema) -> bool:
+    """Whether a member is as good as absent in typed form."""
+    if held is None or held == []:
+        return True
+    if held == {}:
+        return schema.field(name).values is not None
+    return name in schema.dropped and held in ("", 0) and not isinstance(held, float)
+
+
+def emptied(value: Any, schema: TypeSchema) -> Any:
+    """The value as it comes back from the store, which does not tell an empty list or map from none."""
+    if isinstance(value, dict):
+        result = {name: emptied(held, schema.field(name)) for name, held in value.items()}
+        for name in schema.written:
+            if result.get(name) in ([], {}) and schema.written[name] is None:
+                result[name] = None
+        return result
+    return [emptied(item, schema.element()) for item in value] if isinstance(value, list) else value
+
+
+def _zero(schema: TypeSchema) -> Any:
+    """What null is read as where typed values stand."""
+    return {"string": "", "integer": 0, "number": 0, "boolean": False, "object": {}}.get(schema.type)
 
 
 def _default_members(value: Object, schema: TypeSchema) -> None:
@@ -77,13 +117,18 @@ def _default_members(value: Object, schema: TypeSchema) -> None:
         _drop_empty(value, schema)
     if schema.name:
         presets.fill(value, schema.name)
+    for name, nothing in schema.written.items():
+        if value.get(name) is None and name in schema.properties:
+            value[name] = deepcopy(nothing)
     for name, member in schema.properties.items():
+        if name in schema.written:
+            continue
         if value.get(name) is None and not (name in value and member.nullable):
             value.pop(name, None)
             if member.default is not MISSING:
                 value[name] = deepcopy(member.default)
     for name, held in value.items():
-        default(held, schema.field(name))
+        fill(held, schema.field(name))
 
 
 def prune(value: Any, schema: TypeSchema) -> list[str]:
@@ -93,13 +138,14 @@ def prune(value: Any, schema: TypeSchema) -> list[str]:
 
 def _prune(value: Any, schema: TypeSchema, path: str) -> Iterator[str]:
     if isinstance(value, list):
+        items = schema.element() if schema.type in ("array", "") else NO_OBJECT
         for index, item in enumerate(value):
-            yield from _prune(item, schema.element(), f"{path}[{index}]")
+            yield from _prune(item, items, f"{path}[{index}]")
     if not isinstance(value, dict):
         return
     for name in list(value):
         at = f"{path}.{name}" if path else name
-        if schema.declares(name):
+        if schema.declares(name) and schema.type in ("object", ""):
             yield from _prune(value[name], schema.field(name), at)
         else:
             del value[name]
@@ -109,15 +155,30 @@ def _prune(value: Any, schema: TypeSchema, path: str) -> Iterator[str]:
 # --- validation
 
 
-def validate(new: Object, old: Object | None, schema: TypeSchema) -> list[Cause]:
-    """Every rule of the schema that an object breaks; ``old`` is what an update replaces."""
+def validate(
+    new: Object, old: Object | None, schema: TypeSchema, subresource: str = "", known: Iterable[Cause] = ()
+) -> list[Cause]:
+    """Every rule of the schema that an object breaks, after what is ``known`` to be wrong with it.
+
+    ``old`` is what an update, or one of the status, replaces.
+    """
     before = MISSING if old is None else old
-    causes = [*_check(new, before, schema, ""), *_duplicates(new, before, schema, "")]
+    causes = list(_check(new, before, schema, ""))
+    if subresource == "status":
+        causes = [_within_status(cause) for cause in causes]
+    causes = [*known, *causes, *_duplicates(new, before, schema, "")]
     if schema.builtin:
         return causes
     if not any(cause.reason in BLOCKING for cause in causes):
         return [*causes, *_rules(new, before, schema, "")]
     return [*causes, UNCHECKED] if _has_rules(schema, set()) else causes
+
+
+def _within_status(cause: Cause) -> Cause:
+    """What is wrong with a status in the words for a write of it alone, where paths begin inside it."""
+    inside = cause.field.removeprefix("status").removeprefix(".")
+    message = re.sub(rf"\b{re.escape(cause.field)} (?=in body|must be)", f"{inside} ", cause.message)
+    return Cause(cause.reason, message, cause.field)
 
 
 def _has_rules(schema: TypeSchema, seen: set[int]) -> bool:
@@ -136,6 +197,8 @@ def _check(new: Any, old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]
             why = f'Invalid value: "": Checked value must be of type integer (default format) in {path}'
             yield Cause("FieldValueInvalid", why, "<nil>")
         yield fault
+        if new is not None:
+            yield from _enum_faults(new, schema.limits, path)
         return
     if new is None:
         return
@@ -149,11 +212,11 @@ def _check(new: Any, old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]
 
 def _check_members(new: Object, old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]:
     for name in schema.limits.required:
-        if name not in new:
+        if name not in new or (new[name] is None and name in schema.written):
             yield Cause("FieldValueRequired", "Required value", _join(path, name))
     for name, value in new.items():
         # Metadata has rules of its own, and no schema may say more of it than its name.
-        if not path and name == "metadata":
+        if (not path and name == "metadata") or (value is None and name in schema.written):
             continue
         yield from _check(value, _member(old, name), schema.field(name), _join(path, name))
 
@@ -189,8 +252,7 @@ def _type_fault(value: Any, schema: TypeSchema, path: str) -> Cause | None:
     if value is None:
         if schema.nullable or not schema.type or schema.default is not MISSING:
             return None
-        # The server leaves out the name of a top-level member here, and only here.
-        return _wrong_type(schema.type, "null", path, shown=path if "." in path else "")
+        return _wrong_type(schema.type, "null", path)
     actual = _JSON_TYPES[type(value)]
     if schema.int_or_string:
         return None if actual in ("integer", "string") else _wrong_type("integer,string", actual, path)
@@ -201,18 +263,13 @@ def _type_fault(value: Any, schema: TypeSchema, path: str) -> Cause | None:
     return _wrong_type(schema.type, actual, path)
 
 
-def _wrong_type(wanted: str, actual: str, path: str, shown: str | None = None) -> Cause:
-    where = path if shown is None else shown
-    message = f'Invalid value: "{actual}": {where} in body must be of type {wanted}: "{actual}"'
+def _wrong_type(wanted: str, actual: str, path: str) -> Cause:
+    message = f'Invalid value: "{actual}": {path} in body must be of type {wanted}: "{actual}"'
     return Cause("FieldValueTypeInvalid", message, path)
 
 
 def _limit_faults(value: Any, limits: Limits, path: str) -> Iterator[Cause]:
-    if limits.enum is not None and value not in limits.enum:
-        supported = ", ".join(_quoted(choice) for choice in limits.enum)
-        yield Cause(
-            "FieldValueNotSupported", f"Unsupported value: {_quoted(value)}: supported values: {supported}", path
-        )
+    yield from _enum_faults(value, limits, path)
     if isinstance(value, str):
         yield from _text_faults(value, limits, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -221,6 +278,13 @@ def _limit_faults(value: Any, limits: Limits, path: str) -> Iterator[Cause]:
         yield from _count_faults(len(value), limits.min_items, limits.max_items, "items", path)
     elif isinstance(value, dict):
         yield from _count_faults(len(value), limits.min_properties, limits.max_properties, "properties", path)
+
+
+def _enum_faults(value: Any, limits: Limits, path: str) -> Iterator[Cause]:
+    if limits.enum is not None and value not in limits.enum:
+        supported = ", ".join(_quoted(choice) for choice in limits.enum)
+        why = f"Unsupported value: {_quoted(value)}: supported values: {supported}"
+        yield Cause("FieldValueNotSupported", why, path)
 
 
 def _invalid(value: Any, why: str, path: str) -> Cause:
@@ -250,8 +314,18 @@ def _number_faults(value: float, limits: Limits, path: str) -> Iterator[Cause]:
             yield _invalid(value, f"should be greater than {limits.minimum:g}", path)
         elif value < limits.minimum:
             yield _invalid(value, f"should be greater than or equal to {_number(limits.minimum)}", path)
-    if limits.multiple_of is not None and value % limits.multiple_of != 0:
-        yield _invalid(value, f"should be a multiple of {_number(limits.multiple_of)}", path)
+    if limits.multiple_of is not None:
+        yield from _multiple_faults(value, limits.multiple_of, path)
+
+
+def _multiple_faults(value: float, factor: float, path: str) -> Iterator[Cause]:
+    # The real server cuts off the fraction of the factor where the value has none.
+    factor = int(factor) if isinstance(value, int) else factor
+    if factor <= 0:
+        why = f"Invalid value: {factor}: factor MultipleOf declared for {path} must be positive: {factor}"
+        yield Cause("FieldValueInvalid", why, path)
+    elif value % factor != 0:
+        yield _invalid(value, f"should be a multiple of {_number(factor)}", path)
 
 
 def _number(value: float) -> str:
@@ -333,6 +407,8 @@ def _duplicates(new: Any, old: Any, schema: TypeSchema, path: str) -> Iterator[C
         return
     if isinstance(new, dict):
         for name, value in new.items():
+            if not path and name == "metadata":
+                continue
             yield from _duplicates(value, _member(old, name), schema.field(name), _join(path, name))
     if not isinstance(new, list):
         return
@@ -345,6 +421,10 @@ def _duplicates(new: Any, old: Any, schema: TypeSchema, path: str) -> Iterator[C
 def _repeated(items: list[Any], schema: TypeSchema, path: str) -> Iterator[Cause]:
     seen = set()
     for index, item in enumerate(items):
+        if schema.list_kind == "map" and not isinstance(item, dict):
+            why = f"Invalid value: {_quoted(item)}: must be an object for an array of list-type map"
+            yield Cause("FieldValueInvalid", why, f"{path}[{index}]")
+            continue
         try:
             name = element_of(item, schema)
         except KeyMissing:
