@@ -89,10 +89,11 @@ def _drop_empty(value: Any, schema: TypeSchema) -> None:
 
 def _is_nothing(name: str, held: Any, schema: TypeSchema) -> bool:
     """Whether a member is as good as absent in typed form."""
-    if held is None or held == []:
+    member = schema.field(name)
+    if held is None or (held == [] and member.type == "array"):
         return True
     if held == {}:
-        return schema.field(name).values is not None
+        return member.values is not None
     return name in schema.dropped and held in ("", 0) and not isinstance(held, float)
 
 
