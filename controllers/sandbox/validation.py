@@ -80,7 +80,8 @@ def _drop_empty(value: Any, schema: TypeSchema) -> None:
         if name == "managedFields":
             continue  # An empty list of these is a request to forget them.
         member = schema.field(name)
-        _drop_empty(held, member)
+        if isinstance(held, dict | list):
+            _drop_empty(held, member)
         if name in schema.properties and name not in schema.written and _is_nothing(name, held, schema):
             del value[name]
         elif schema.values is not None and (held is None or (held == [] and member.limits.format == "byte")):
@@ -99,13 +100,19 @@ def _is_nothing(name: str, held: Any, schema: TypeSchema) -> bool:
 
 def emptied(value: Any, schema: TypeSchema) -> Any:
     """The value as it comes back from the store, which does not tell an empty list or map from none."""
-    if isinstance(value, dict):
-        result = {name: emptied(held, schema.field(name)) for name, held in value.items()}
-        for name in schema.written:
-            if result.get(name) in ([], {}) and schema.written[name] is None:
-                result[name] = None
-        return result
-    return [emptied(item, schema.element()) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [emptied(item, schema.element()) for item in value] if value and schema.items else value
+    if not isinstance(value, dict) or not schema.properties:
+        return value
+    # Metadata, much of which are the records of owners, has no such members.
+    result = {
+        name: emptied(held, schema.field(name)) if name != "metadata" and isinstance(held, dict | list) else held
+        for name, held in value.items()
+    }
+    for name, nothing in schema.written.items():
+        if nothing is None and result.get(name) in ([], {}):
+            result[name] = None
+    return result
 
 
 def _zero(schema: TypeSchema) -> Any:
@@ -129,7 +136,8 @@ def _default_members(value: Object, schema: TypeSchema) -> None:
             if member.default is not MISSING:
                 value[name] = deepcopy(member.default)
     for name, held in value.items():
-        fill(held, schema.field(name))
+        if isinstance(held, dict | list):
+            fill(held, schema.field(name))
 
 
 def prune(value: Any, schema: TypeSchema) -> list[str]:
