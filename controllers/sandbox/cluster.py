@@ -326,7 +326,7 @@ class Cluster:
         if gone and lifecycle.finalizers(marked) != lifecycle.finalizers(found.object):
             deletion.preconditions.check_again(info, found.object)
         # What may get time to end is marked before it goes, though there be none.
-        noted = info.collection == "pods"
+        noted = info.collection == "pods" and not lifecycle.being_deleted(found.object)
         if dry_run:
             return Written(info.served(found.object if gone and not noted else marked), gone=gone)
         if gone and noted:

@@ -401,8 +401,8 @@ class _MetadataShape(msgspec.Struct):
     resourceVersion: str | None = None  # noqa: N815
     labels: dict[str, str | None] | None = None
     annotations: dict[str, str | None] | None = None
-    finalizers: list[str] | None = None
-    ownerReferences: list[_OwnerShape] | None = None  # noqa: N815
+    finalizers: list[str | None] | None = None
+    ownerReferences: list[_OwnerShape | None] | None = None  # noqa: N815
     managedFields: list[dict[str, Any]] | None = None  # noqa: N815
 
 

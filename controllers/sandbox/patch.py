@@ -24,12 +24,12 @@ DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList/"
 ORDER: Final = "$setElementOrder/"
 
 
-def json_patch(live: Object, operations: Sequence[Mapping[str, Any]]) -> Object:
-    """The object after the operations of a JSON patch.
+def json_patch(live: Object, operations: Sequence[Mapping[str, Any]], *, typed: bool = True) -> Object:
+    """The object after the operations of a JSON patch, whose parts must be text where they are ``typed``.
 
     Raises StatusError: 400 for what is no patch, 413 for too many operations, 422 for one that cannot be carried out.
     """
-    if not isinstance(operations, list) or not all(_readable(operation) for operation in operations):
+    if not isinstance(operations, list) or not all(_readable(operation, typed) for operation in operations):
         kind = notation.json_kind(operations)
         raise bad_request(
             f"error decoding patch: json: cannot unmarshal {kind} into Go value of type []handlers.jsonPatchOp"
@@ -50,12 +50,13 @@ def json_patch(live: Object, operations: Sequence[Mapping[str, Any]]) -> Object:
     return document.root
 
 
-def _readable(operation: Any) -> bool:
+def _readable(operation: Any, typed: bool) -> bool:
     """Whether something can be read as an operation; whether it makes sense is judged when it is carried out."""
     if operation is None:
         return True
     parts = ("op", "path", "from")
-    return isinstance(operation, dict) and all(isinstance(operation.get(part, ""), str | None) for part in parts)
+    texts = isinstance(operation, dict) and all(isinstance(operation.get(part, ""), str | None) for part in parts)
+    return texts or (isinstance(operation, dict) and not typed)
 
 
 class _Document:

@@ -304,7 +304,7 @@ class Server:
                 text = "Required value: is required for apply patch"
                 raise invalid_options("PatchOptions", "FieldValueRequired", text, "fieldManager")
             return self._cluster.apply(route.info, route.namespace, route.name, body, options)
-        change = _change(media_type, body, route.info)
+        change = _change(media_type, body, route.info, options)
         return self._cluster.patch(route.info, route.namespace, route.name, change, options)
 
     async def _delete(self, call: Call, route: Route) -> web.Response:
@@ -631,9 +631,10 @@ def _watch_options(call: Call, route: Route) -> WatchOptions:
     )
 
 
-def _change(media_type: str, body: Any, info: ResourceInfo) -> Callable[[Object], Any]:
+def _change(media_type: str, body: Any, info: ResourceInfo, options: WriteOptions) -> Callable[[Object], Any]:
     if media_type == JSON_PATCH:
-        return lambda live: patch.json_patch(live, body)
+        # The real server reads the operations twice, strictly only where it has to tell of unknown fields.
+        return lambda live: patch.json_patch(live, body, typed=options.field_validation != "Ignore")
     if media_type == MERGE_PATCH:
         return lambda live: patch.merge_patch(live, body)
     return lambda live: patch.strategic_merge_patch(live, body, info.schema)
