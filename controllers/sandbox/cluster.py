@@ -155,7 +155,7 @@ class Cluster:
             options = replace(options, limit=0)
         items, more = _page(info, candidates, options)
         actual = self.store.version if as_of is None else as_of
-        if not more:
+        if not more or options.selector.name:
             return Listing(items, actual)
         last = _key(items[-1].object)
         remaining = None if options.selector else more + sum(1 for _ in candidates)
@@ -186,7 +186,7 @@ class Cluster:
         obj = lifecycle.without_status(info, decoded.object)
         if info.kind == "CustomResourceDefinition":
             obj = self.definitions.prepared(obj)
-        obj = self._tracked(info, None, obj, options)
+        obj = self._tracked(info, None, obj, options, decoded.object)
         return self._insert(info, namespace, replace(decoded, object=obj), options)
 
     def _insert(self, info: ResourceInfo, namespace: str, decoded: _Decoded, options: WriteOptions) -> Written:
@@ -196,13 +196,14 @@ class Cluster:
             made = lifecycle.created(
                 info, obj, uid=str(uuid.uuid4()), now=self.now(), suffix="" if attempts == 1 else _suffix()
             )
-            self._validate(info, made, None, decoded)
+            warnings = self._validate(info, made, None, decoded)
             if obj["metadata"].get("resourceVersion") and not options.dry_run:
                 raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
             name = made["metadata"]["name"]
             taken = self.store.get(info.collection, key_of(namespace, name))
             if taken is None:
                 break
+        options.told.extend(warnings)
         if taken is not None:
             raise already_exists(info.group, info.plural, name, going=lifecycle.being_deleted(taken.object))
         if options.dry_run:
@@ -215,9 +216,17 @@ class Cluster:
 
     def update(self, info: ResourceInfo, namespace: str, name: str, body: Any, options: WriteOptions) -> Written:
         """Replaces an object, or creates it where its kind allows that. Raises StatusError."""
-        decoded = self._decoded(info, lifecycle.check_kind(info, body), options)
-        lifecycle.check_place(info, decoded.object, namespace, name, named=True)
         found = self.store.get(info.collection, key_of(namespace, name))
+        try:
+            decoded = self._decoded(info, lifecycle.check_kind(info, body), options)
+        except StatusError as error:
+            # What can be read, but is of another kind, is judged when there is something to replace.
+            if error.code == 422 and found is None:
+                raise not_found(info.group, info.plural, name) from None
+            if error.code == 422 and found is not None:
+                lifecycle.check_update(info, found.object, {"metadata": body.get("metadata") or {}})
+            raise
+        lifecycle.check_place(info, decoded.object, namespace, name, named=True)
         if found is None:
             if not info.create_on_update or options.subresource:
                 raise not_found(info.group, info.plural, name)
@@ -289,7 +298,7 @@ class Cluster:
         live = info.served(found.object)
         lifecycle.check_update(info, live, decoded.object, patched=patched)
         new = lifecycle.updated(info, live, decoded.object, options.subresource)
-        self._validate(info, new, live, decoded, options.subresource)
+        options.told.extend(self._validate(info, new, live, decoded, options.subresource))
         if not tracked:
             # What the server alone writes was missing while owners were told apart.
             unmarked = lifecycle.unmarked(new, decoded.object)
@@ -389,7 +398,8 @@ class Cluster:
 
     def _validate(
         self, info: ResourceInfo, new: Object, old: Object | None, decoded: _Decoded, subresource: str = ""
-    ) -> None:
+    ) -> Iterable[str]:
+        """What the client should be warned of. Raises StatusError 422."""
         causes = lifecycle.metadata_causes(info, new)
         if old is not None:
             causes += lifecycle.finalizer_causes(old, new) + lifecycle.immutable_causes(info, old, new)
@@ -397,6 +407,7 @@ class Cluster:
             causes = validation.validate(new, old, info.schema, subresource, known=causes)
         if causes:
             raise invalid(info.group, info.kind, new["metadata"].get("name", ""), causes)
+        return lifecycle.finalizer_warnings(old, new) if info.custom and not subresource else []
 
     def _tracked(
         self, info: ResourceInfo, old: Object | None, new: Object, options: WriteOptions, sent: Object | None = None

@@ -329,6 +329,18 @@ def finalizer_causes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Cau
     return [Cause("FieldValueForbidden", text, "metadata.finalizers")]
 
 
+def finalizer_warnings(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list[str]:
+    """What the writer of a custom object is told of new finalizers that others might use, too."""
+    known = {FOREGROUND, ORPHAN, "kubernetes", *(finalizers(old) if old else ())}
+    return [
+        f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name '
+        + ("including a path (/) " if "." in name else "")
+        + "to avoid accidental conflicts with other finalizer writers"
+        for name in sorted(set(finalizers(new)) - known)
+        if "/" not in name
+    ]
+
+
 def immutable_causes(info: ResourceInfo, old: Object, new: Object) -> list[Cause]:
     """What changed of what stays as it was created, for the kinds that controllers here rely on."""
     causes: list[Cause] = []
@@ -453,7 +465,7 @@ def _label_causes(key: str, value: Any) -> Iterable[Cause]:
 
 def _finalizer_faults(info: ResourceInfo, finalizer: str, path: str) -> Iterable[Cause]:
     if not _QUALIFIED.fullmatch(finalizer):
-        yield Cause("FieldValueInvalid", f'Invalid value: "{finalizer}": {_QUALIFIED_RULE}', path)
+        yield Cause("FieldValueInvalid", f'Invalid value: "{finalizer}": {_QUALIFIED_RULE}', "metadata.finalizers")
     elif not info.custom and "/" not in finalizer and finalizer not in {FOREGROUND, ORPHAN, "kubernetes"}:
         why = "name is neither a standard finalizer name nor is it fully qualified"
         yield Cause("FieldValueInvalid", f'Invalid value: "{finalizer}": {why}', path)
@@ -537,8 +549,8 @@ def deleted(info: ResourceInfo, live: Object, deletion: Deletion, deadline: str)
     earlier = metadata.get("deletionGracePeriodSeconds")
     if "deletionTimestamp" not in metadata or (earlier is not None and grace < earlier):
         metadata |= {"deletionTimestamp": deadline, "deletionGracePeriodSeconds": grace}
-        if info.has_generation and "deletionTimestamp" not in live["metadata"]:
-            metadata["generation"] = metadata.get("generation", 0) + 1
+        if metadata.get("generation") and "deletionTimestamp" not in live["metadata"]:
+            metadata["generation"] += 1
     result = {**live, "metadata": metadata}
     if info.collection == "namespaces":
         result["status"] = {**(live.get("status") or {}), "phase": "Terminating"}

@@ -164,6 +164,8 @@ _HOOKS: Final[Mapping[str, Hook]] = {
     f"{_RBAC}.RoleRef": _with(apiGroup="rbac.authorization.k8s.io"),
 }
 
+REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {f"{_CORE}.Container": ("image",)}
+"""Members that the real server requires in code, though its documents do not say so."""
 _ALL_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 STATUS_KEEPS: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_CORE}.Pod": ("ownerReferences",),

@@ -84,8 +84,18 @@ def _drop_empty(value: Any, schema: TypeSchema) -> None:
             _drop_empty(held, member)
         if name in schema.properties and name not in schema.written and _is_nothing(name, held, schema):
             del value[name]
-        elif schema.values is not None and (held is None or (held == [] and member.limits.format == "byte")):
+        elif schema.values is not None and held is None:
             value[name] = _zero(member)
+        elif isinstance(held, list) and member.limits.format == "byte":
+            value[name] = _from_numbers(held)
+
+
+def _from_numbers(items: list[Any]) -> Any:
+    """Bytes that are written as a list of numbers, which the real server reads, too, as their base64."""
+    numbers = [0 if item is None else item for item in items]
+    if not all(type(number) is int and 0 <= number < 256 for number in numbers):
+        return items
+    return base64.b64encode(bytes(numbers)).decode()
 
 
 def _is_nothing(name: str, held: Any, schema: TypeSchema) -> bool:
@@ -220,7 +230,7 @@ def _check(new: Any, old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]
 
 
 def _check_members(new: Object, old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]:
-    for name in schema.limits.required:
+    for name in (*schema.limits.required, *presets.REQUIRED.get(schema.name, ())):
         if name not in new or (new[name] is None and name in schema.written):
             yield Cause("FieldValueRequired", "Required value", _join(path, name))
     for name, value in new.items():
