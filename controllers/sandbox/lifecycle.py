@@ -466,7 +466,9 @@ def _label_causes(key: str, value: Any) -> Iterable[Cause]:
 def _finalizer_faults(info: ResourceInfo, finalizer: str, path: str) -> Iterable[Cause]:
     if not _QUALIFIED.fullmatch(finalizer):
         yield Cause("FieldValueInvalid", f'Invalid value: "{finalizer}": {_QUALIFIED_RULE}', "metadata.finalizers")
-    elif not info.custom and "/" not in finalizer and finalizer not in {FOREGROUND, ORPHAN, "kubernetes"}:
+    elif info.group == "apiextensions.k8s.io" or info.custom:
+        return  # Others than these also demand a domain.
+    elif "/" not in finalizer and finalizer not in {FOREGROUND, ORPHAN, "kubernetes"}:
         why = "name is neither a standard finalizer name nor is it fully qualified"
         yield Cause("FieldValueInvalid", f'Invalid value: "{finalizer}": {why}', path)
 
