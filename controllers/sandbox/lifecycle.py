@@ -361,18 +361,22 @@ def immutable_causes(info: ResourceInfo, old: Object, new: Object) -> list[Cause
 
 
 def _changes_of_pod(old: Object, new: Object) -> Iterable[Cause]:
+    gated = bool(old.get("schedulingGates"))
     if len(old.get("containers") or ()) != len(new.get("containers") or ()):
         why = "Forbidden: pod updates may not add or remove containers"
         yield Cause("FieldValueForbidden", why, "spec.containers")
-    elif not equal(_fixed_of_pod(old), _fixed_of_pod(new)):
+    elif not equal(_fixed_of_pod(old, gated=gated), _fixed_of_pod(new, gated=gated)):
         mutable = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`"
         more = "`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds`"
         why = f"Forbidden: pod updates may not change fields other than {mutable},{more}"
         yield Cause("FieldValueForbidden", why, "spec")
 
 
-def _fixed_of_pod(spec: Object) -> Object:
-    fixed = {k: v for k, v in spec.items() if k not in {"activeDeadlineSeconds", "tolerations", "nodeName"}}
+def _fixed_of_pod(spec: Object, *, gated: bool) -> Object:
+    """What nobody may change of a pod; where it may run can be narrowed as long as it is not to be scheduled."""
+    mutable = {"activeDeadlineSeconds", "tolerations", "nodeName", "schedulingGates"}
+    mutable |= {"nodeSelector", "affinity"} if gated else set()
+    fixed = {k: v for k, v in spec.items() if k not in mutable}
     for name in ("containers", "initContainers"):
         fixed[name] = [{k: v for k, v in part.items() if k != "image"} for part in spec.get(name) or ()]
     return fixed

@@ -114,6 +114,8 @@ class Normaliser:
             and "strict decoding error: unknown" not in message
         ):
             message = "<undecodable>"
+        if ": errors:\n" in message:
+            message = "\n".join(sorted(message.split("\n")))
         if "field not declared in schema" in message:
             # Where a configuration has several faults, it is chance which of them is told.
             message = message.partition("): ")[0]
