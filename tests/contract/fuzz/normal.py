@@ -107,22 +107,7 @@ class Normaliser:
             cause["message"] = NUMBER.sub("<n>", cause.get("message", ""))
             if cause.get("field") == "patch":
                 cause["message"] = "<undecodable>"
-        message = NUMBER.sub("<n>", STORAGE_KEY.sub("Key: <key>,", result.get("message", "")))
-        if (
-            result.get("code") == 400
-            and UNDECODABLE.search(message)
-            and "strict decoding error: unknown" not in message
-        ):
-            message = "<undecodable>"
-        if ": errors:\n" in message:
-            message = "\n".join(sorted(message.split("\n")))
-        if "field not declared in schema" in message:
-            # Where a configuration has several faults, it is chance which of them is told.
-            message = message.partition("): ")[0]
-        for beginning in ("continue key is not valid", "unknown patch type"):
-            message = message.partition(beginning)[0]
-        if FIELD_LABEL.search(message):
-            message = "<unsupported field label>"
+        message = _comparable_message(result.get("message", ""), result.get("code"))
         if any(cause.get("field") == "patch" for cause in causes):
             message = "<undecodable>"
         if result.get("reason") == "Invalid" and not custom and details.get("group") != "meta.k8s.io":
@@ -138,6 +123,20 @@ class Normaliser:
         if isinstance(result.get("metadata"), dict) and "continue" in result["metadata"]:
             result["metadata"]["continue"] = "<token>"
         return {**result, "message": message}
+
+
+def _comparable_message(text: str, code: Any) -> str:
+    message = NUMBER.sub("<n>", STORAGE_KEY.sub("Key: <key>,", text))
+    if code == 400 and UNDECODABLE.search(message) and "strict decoding error: unknown" not in message:
+        return "<undecodable>"
+    if FIELD_LABEL.search(message):
+        return "<unsupported field label>"
+    for beginning in ("continue key is not valid", "unknown patch type"):
+        message = message.partition(beginning)[0]
+    if "field not declared in schema" in message:
+        # Where a configuration has several faults, it is chance which of them is told, and which one first.
+        return message.partition("): ")[0]
+    return "\n".join(sorted(message.split("\n"))) if ": errors:\n" in message else message
 
 
 def _entry_order(entry: Any) -> tuple[str, ...]:
