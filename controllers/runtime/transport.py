@@ -11,18 +11,19 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 import yaml
-from kubernetes.aio import config as kubernetes_config
-from kubernetes.aio.client import Configuration
 from yarl import URL
 
 from controllers.runtime import logs
 from controllers.runtime.clock import Clock, SystemClock
 from controllers.runtime.errors import ConfigurationError, TransportError
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client import Configuration
 
 logger = logs.get_logger(__name__)
 
@@ -84,14 +85,23 @@ class Transport(Protocol):
 
 
 _UNREADABLE = (
-    kubernetes_config.ConfigException,
     yaml.YAMLError,
     OSError,
     TypeError,
     AttributeError,
     ValueError,
 )
-"""What the official package raises for files that are missing, broken or of another shape."""
+"""What the official package raises beside its own error for files that are missing, broken or of another shape."""
+
+
+def _package() -> Any:
+    """The official package's reader of configurations.
+
+    Imported when one is read: that takes longer than all else that a program imports, and some programs read none.
+    """
+    from kubernetes.aio import config
+
+    return config
 
 
 class Credentials:
@@ -110,7 +120,7 @@ class Credentials:
         self._read_at = -TOKEN_MAX_AGE
         self._reading = asyncio.Lock()
 
-    async def load(self) -> Configuration:
+    async def load(self) -> "Configuration":
         """The configuration, at most ``TOKEN_MAX_AGE`` old; raises ConfigurationError where there is none.
 
         Where it cannot be read again, as while somebody rewrites it, what was read before stays in use.
@@ -126,7 +136,7 @@ class Credentials:
         """Makes the next ``load`` read afresh; for use after a 401."""
         self._read_at = self._clock.monotonic() - TOKEN_MAX_AGE
 
-    async def _read_again(self) -> Configuration:
+    async def _read_again(self) -> "Configuration":
         try:
             return await self._read()
         except ConfigurationError as error:
@@ -135,21 +145,23 @@ class Credentials:
             logger.warning("keeping the credentials that were read before", reason=str(error))
             return self._configuration
 
-    async def _read(self) -> Configuration:
-        configuration = Configuration()
+    async def _read(self) -> "Configuration":
+        from kubernetes.aio.client import Configuration
+
+        configuration, package = Configuration(), _package()
         try:
             if self._in_cluster():
-                kubernetes_config.load_incluster_config(client_configuration=configuration)
+                package.load_incluster_config(client_configuration=configuration)
             else:
-                await kubernetes_config.load_kube_config(
+                await package.load_kube_config(
                     config_file=self._kubeconfig, context=self._context, client_configuration=configuration
                 )
-        except _UNREADABLE as error:
+        except (package.ConfigException, *_UNREADABLE) as error:
             raise ConfigurationError(f"cannot read {self._source()}: {error}") from error
         return configuration
 
     def _in_cluster(self) -> bool:
-        default = Path(kubernetes_config.KUBE_CONFIG_DEFAULT_LOCATION.split(":")[0]).expanduser()
+        default = Path(_package().KUBE_CONFIG_DEFAULT_LOCATION.split(":")[0]).expanduser()
         return self._kubeconfig is None and not default.exists()
 
     def _source(self) -> str:
@@ -158,7 +170,7 @@ class Credentials:
                 "the pod's service account (no kubeconfig was given or found: "
                 "use --kubeconfig or KUBECONFIG when running outside a cluster)"
             )
-        return f"kubeconfig {self._kubeconfig or kubernetes_config.KUBE_CONFIG_DEFAULT_LOCATION}"
+        return f"kubeconfig {self._kubeconfig or _package().KUBE_CONFIG_DEFAULT_LOCATION}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 ``Sandbox`` runs one in a thread, ``RunningSandbox`` in the running event loop; ``gpu-mirage-sandbox`` runs one alone.
 """
 
+from controllers.sandbox.faults import Fault
 from controllers.sandbox.sandbox import RunningSandbox, Sandbox, SandboxOptions
 
-__all__ = ["RunningSandbox", "Sandbox", "SandboxOptions"]
+__all__ = ["Fault", "RunningSandbox", "Sandbox", "SandboxOptions"]

@@ -27,8 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         port=parsed.port,
         allow_remote=parsed.allow_remote,
         kubeconfig=parsed.kubeconfig,
+        data_dir=parsed.data_dir,
         stand_in=parsed.stand_in,
         audit_log=parsed.audit_log,
+        admin=parsed.admin,
     )
     logs.configure(parsed.log_format, parsed.log_level)
     failure = ""
@@ -59,12 +61,21 @@ def _parser() -> argparse.ArgumentParser:
         "--allow-remote", action="store_true", help="let --host be an address that other machines can reach"
     )
     parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        type=Path,
+        help="keep the state there and take it up again at the next start (default: in memory only)",
+    )
+    parser.add_argument(
         "--stand-in",
         action="store_true",
         help="place and run pods on simulated nodes, as a much simplified scheduler, controller manager and kubelet",
     )
     parser.add_argument(
         "--audit-log", metavar="FILE", type=Path, help="add a line of audit.k8s.io/v1 for each request to this file"
+    )
+    parser.add_argument(
+        "--admin", action="store_true", help="serve /sandbox, where the administrator can ask for faults and restarts"
     )
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
@@ -82,13 +93,14 @@ async def _serve(options: SandboxOptions) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    # Stored objects live long and have no cycles: to look through tens of thousands of them again and again would hold
+    # up requests, and the start, and find nothing.
+    gc.set_threshold(*GC_THRESHOLDS)
     async with RunningSandbox(options) as sandbox:
-        # Stored objects live long and have no cycles: to look through tens of thousands of them again and again would
-        # hold up requests and find nothing.
         gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
         behind = "a stand-in places and runs pods" if options.stand_in else "nothing is scheduled or run here"
-        logger.info(f"serving from memory; {behind}", url=sandbox.url)
+        kept = f"serving, and keeping the state in {options.data_dir}" if options.data_dir else "serving from memory"
+        logger.info(f"{kept}; {behind}", url=sandbox.url)
         logger.info("try it", command=f"kubectl --kubeconfig {sandbox.kubeconfig} get namespaces")
         await stopped.wait()
     logger.info("stopped")

@@ -6,8 +6,9 @@ may do himself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from controllers.sandbox.cluster import Cluster
 from controllers.sandbox.errors import StatusError, qualified, unauthorized
@@ -19,8 +20,7 @@ DISCOVERY_PATHS = ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*
 HEALTH_PATHS = ["/healthz", "/livez", "/readyz", "/healthz/*", "/livez/*", "/readyz/*"]
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(msgspec.Struct, frozen=True):
     """What a request wants to do: a verb on a resource, or on a ``path`` that is none."""
 
     verb: str
@@ -40,11 +40,11 @@ class Access:
         self.tokens = tokens
 
     def authenticate(self, header: str | None) -> Identity:
-        """Whom an Authorization header stands for; nobody in particular without one. Raises StatusError 401."""
-        if not header:
+        """Whom an Authorization header stands for; nobody in particular without a token. Raises StatusError 401."""
+        scheme, _, token = (header or "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
             return ANONYMOUS
-        scheme, _, token = header.partition(" ")
-        identity = self.identify(token.strip()) if scheme.lower() == "bearer" else None
+        identity = self.identify(token.strip())
         if identity is None:
             raise unauthorized()
         return identity

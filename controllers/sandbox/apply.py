@@ -6,8 +6,10 @@ and refuses to change what others own. Every other write gives its manager the f
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from controllers.sandbox.errors import Cause, StatusError, bad_request, invalid
 from controllers.sandbox.fieldset import (
@@ -53,8 +55,7 @@ _BUT_STATUS: Final = of(("f:spec",))
 _CUSTOM_BUT_STATUS: Final = of(("f:spec",), ("f:metadata",))
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
+class Writer(msgspec.Struct, frozen=True):
     """Who an entry belongs to. An applier is the same through all versions of the API, so it has none."""
 
     manager: str
@@ -77,8 +78,7 @@ class Writer:
         return f"{text} using {self.api_version}" if self.operation == "Update" else text
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """What a writer owns, in which version of the API it said so, and when the entry last changed."""
 
     api_version: str
@@ -152,13 +152,15 @@ def track_write(
 
     An object whose managedFields were emptied is not tracked any more until something is applied to it.
     """
+    writer = Writer(manager, operation, subresource, api_version)
+    if not schema.builtin and any(faults(sent or new, schema, duplicates=True)):
+        # What does not fit its schema cannot be compared; whether it is valid at all is not judged here.
+        return _with_entries(new, _decode_sent(old, new, subresource))
+    if old is not None and (entries := _renewed(old, new, writer, schema, now)):
+        return {**new, "metadata": {**new["metadata"], "managedFields": entries}}
     managers = _decode_sent(old, new, subresource)
     if not managers and old is not None:
         return _with_entries(new, managers)
-    if not schema.builtin and any(faults(sent or new, schema, duplicates=True)):
-        # What does not fit its schema cannot be compared; whether it is valid at all is not judged here.
-        return _with_entries(new, managers)
-    writer = Writer(manager, operation, subresource, api_version)
     held = old if old is not None else _nothing(new, schema)
     try:
         managers = _record(_bare(held), _bare(new), managers, writer, schema, now)
@@ -221,7 +223,7 @@ class _Apply:
 
     def _prune(self, merged: Object, managers: Managers, last: Entry | None) -> Object:
         """Take out what the writer applied last time, does not apply now, and nobody else owns."""
-        if last is None or not last.fields:
+        if last is None or not difference(last.fields, managers[self._writer].fields):
             return merged
         dropped = with_named(last.fields, self._schema)
         pruned = remove(merged, dropped, self._schema)
@@ -277,8 +279,44 @@ def _record(old: Object, new: Object, managers: Managers, writer: Writer, schema
     return {**rest, writer: Entry(writer.api_version, merged, now)}
 
 
+def _renewed(old: Object, new: Object, writer: Writer, schema: TypeSchema, now: str) -> list[Object]:
+    """The entries after an update that only changes what its writer owned already; none where that is not so.
+
+    That is what most updates are, and nothing but a time changes then.
+    """
+    held, sent = _entries(old), _entries(new)
+    if not held or (sent is not None and sent != held):
+        return []
+    mine = [entry for entry in held if _written_by(entry, writer)]
+    try:
+        changes = _effective(compare(_bare(old), _bare(new), schema), _unwritten(writer.subresource, schema))
+    except KeyMissing:
+        return []
+    touched = union(changes.modified, changes.added)
+    owned_now = difference(touched, NEVER_OWNED)
+    if not mine or not owned_now or changes.removed or difference(owned_now, mine[0]["fieldsV1"]):
+        return []
+    others = [entry for entry in held if entry is not mine[0]]
+    if any(intersection(entry["fieldsV1"], touched) for entry in others):
+        return []
+    return sorted([*others, {**mine[0], "time": now}], key=_place)
+
+
+def _written_by(entry: Object, writer: Writer) -> bool:
+    found = entry.get("manager", ""), entry["operation"], entry.get("subresource", ""), entry["apiVersion"]
+    return found == (writer.manager, writer.operation, writer.subresource, writer.api_version)
+
+
+def _place(entry: Object) -> tuple[str, ...]:
+    """By which the entries of an object are ordered."""
+    names = ("operation", "time", "manager", "apiVersion", "subresource")
+    return tuple(entry.get(name, "") for name in names)
+
+
 def _capped(managers: Managers) -> Managers:
     """The entries with the oldest updates of each version in one, so that not too many are left."""
+    if len(managers) <= MAX_UPDATERS:
+        return managers
     updaters = sorted(
         (writer for writer in managers if writer.operation == "Update"),
         key=lambda writer: (managers[writer].time or "", _identity(writer)),
@@ -462,12 +500,7 @@ def _decoded(entry: Object) -> tuple[Writer, Entry]:
 
 
 def _encode(managers: Managers) -> list[Object]:
-    ordered = sorted(
-        managers.items(),
-        key=lambda item: (item[0].operation, item[1].time or "", item[0].manager, item[1].api_version,
-                          item[0].subresource),
-    )  # fmt: skip
-    return [dict(_encoded(writer, entry)) for writer, entry in ordered]
+    return sorted((dict(_encoded(writer, entry)) for writer, entry in managers.items()), key=_place)
 
 
 def _encoded(writer: Writer, entry: Entry) -> Iterator[tuple[str, Any]]:

@@ -16,7 +16,7 @@ from aiohttp import web
 from controllers.runtime.errors import ConfigurationError
 from controllers.sandbox.access import Access, Attributes
 from controllers.sandbox.errors import StatusError
-from controllers.sandbox.requests import TRUE, Target, query_of, resource_target, split_path
+from controllers.sandbox.requests import Target, is_true, query_of, resource_target, split_path
 from controllers.sandbox.tokens import ANONYMOUS, Identity
 
 HEALTH = ("/healthz", "/livez", "/readyz")
@@ -90,7 +90,7 @@ def _verb(request: web.BaseRequest, target: Target | None) -> str:
     if target is None:
         return request.method.lower()
     if request.method in {"GET", "HEAD"}:
-        watching = query_of(request.query_string).get("watch") in TRUE
+        watching = is_true(query_of(request.query_string), "watch")
         return "get" if target.name else "watch" if watching else "list"
     verb = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(request.method, "")
     return "deletecollection" if verb == "delete" and not target.name else verb

@@ -1,4 +1,4 @@
-"""The certificates of a sandbox: a CA of its own and a serving certificate, made anew at every start.
+"""The certificates of a sandbox: a CA of its own, and a serving certificate that is made anew at every start.
 
 Keys are EC (P-256), because making RSA keys would take longer than everything else at the start.
 """
@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALIDITY = dt.timedelta(days=365)
+AUTHORITY_VALIDITY = dt.timedelta(days=3650)
+"""A kept CA goes on being trusted by the kubeconfigs of old; kubeadm's lives as long."""
 BACKDATE = dt.timedelta(hours=1)
 """How long before now certificates begin to be valid, so that a clock that is stepped back breaks nothing."""
 NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -43,20 +45,27 @@ class Serving:
         return context
 
 
-def make_serving(addresses: Sequence[str]) -> Serving:
-    """Certificates for a server on the given IP addresses, and on localhost."""
-    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name, name = _name("gpu-mirage-sandbox-ca"), _name("gpu-mirage-sandbox")
-    ca = (
-        _builder(ca_name, ca_name, ca_key.public_key())
+def make_authority() -> bytes:
+    """A CA: its key and its certificate, as PEM."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), _name("gpu-mirage-sandbox-ca")
+    certificate = (
+        _builder(name, name, key.public_key(), AUTHORITY_VALIDITY)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(_usage(signs=True), critical=True)
-        .sign(ca_key, hashes.SHA256())
+        .sign(key, hashes.SHA256())
     )
+    return _key_pem(key) + _pem(certificate)
+
+
+def make_serving(authority: bytes, addresses: Sequence[str]) -> Serving:
+    """A certificate of the CA for a server on the given IP addresses, and on localhost. Raises ValueError."""
+    ca, ca_key = x509.load_pem_x509_certificate(authority), serialization.load_pem_private_key(authority, None)
+    assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
+    key, name = ec.generate_private_key(ec.SECP256R1()), _name("gpu-mirage-sandbox")
     alternatives: list[x509.GeneralName] = [x509.DNSName(each) for each in NAMES]
     alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
     certificate = (
-        _builder(name, ca_name, key.public_key())
+        _builder(name, ca.subject, key.public_key(), VALIDITY)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
@@ -67,7 +76,9 @@ def make_serving(addresses: Sequence[str]) -> Serving:
     return Serving(_pem(ca), _pem(certificate), _key_pem(key))
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, validity: dt.timedelta
+) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
@@ -76,7 +87,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATE)
-        .not_valid_after(now + VALIDITY)
+        .not_valid_after(now + validity)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 

@@ -5,18 +5,20 @@ loop makes them atomic; what happens later on its own (garbage collection) is qu
 """
 
 import base64
+import os
 import secrets
-import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from controllers.runtime.clock import Clock, SystemClock
 from controllers.sandbox import apply, lifecycle, validation
-from controllers.sandbox.collector import Collector
+from controllers.sandbox.collector import DEFINITIONS, Collector
 from controllers.sandbox.definitions import Definitions, established
 from controllers.sandbox.errors import (
     StatusError,
@@ -31,7 +33,7 @@ from controllers.sandbox.errors import (
 from controllers.sandbox.lifecycle import Deletion, Object, Undecodable
 from controllers.sandbox.registry import Registry, ResourceInfo
 from controllers.sandbox.selectors import EVERYTHING, Selector
-from controllers.sandbox.storage import Forgotten, Store, Stored, key_of
+from controllers.sandbox.storage import Forgotten, State, Store, Stored, key_of
 from controllers.sandbox.typeschema import TypeSchema
 
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # the API's: without vowels, no words come about
@@ -45,8 +47,7 @@ CONTINUE_EXPIRED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(msgspec.Struct, frozen=True):
     """What a write's query parameters say."""
 
     manager: str = "unknown"
@@ -54,20 +55,20 @@ class WriteOptions:
     field_validation: str = "Warn"  # Strict refuses unknown fields, Warn drops and tells, Ignore drops them
     subresource: str = ""
     force: bool = False  # of an apply: take fields from their managers
-    told: list[str] = field(default_factory=list)  # what the client is warned of, whether it succeeds or not
+    duplicates: tuple[str, ...] = ()  # paths of fields that the body gives more than once
+    told: list[str] = msgspec.field(default_factory=list)  # what the client is warned of, whether it succeeds or not
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """The object after a write, as the client sees it."""
 
     object: Object
     created: bool = False
     gone: bool = False
+    encoded: bytes = b""  # its JSON, where there is one already
 
 
-@dataclass(frozen=True, slots=True)
-class ListOptions:
+class ListOptions(msgspec.Struct, frozen=True):
     """Which objects, of which version, how many; ``limit`` 0 is all."""
 
     namespace: str = ""
@@ -104,8 +105,7 @@ class Listing:
         return result
 
 
-@dataclass(frozen=True, slots=True)
-class _Decoded:
+class _Decoded(msgspec.Struct, frozen=True):
     """An object as it was read, pruned and defaulted; a ``sound`` one of a built-in kind breaks no rule."""
 
     object: Object
@@ -125,7 +125,43 @@ class Cluster:
 
     def now(self) -> str:
         """The moment as timestamps have it, in whole seconds."""
-        return self.clock.utcnow().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return _timestamp(int(self.clock.utcnow().timestamp()))
+
+    def load(self, state: State) -> None:
+        """Takes in what another cluster held, with its versions; watches and lists cannot go back behind it.
+
+        What that one still had to do, such as collecting garbage, is queued. Raises StatusError 422 for a definition
+        that cannot be served.
+        """
+        definitions = "apiextensions.k8s.io/customresourcedefinitions"
+        for resource, found in state.objects.items():
+            for key, stored in sorted(found.items()):
+                self.store.load(resource, key, stored)
+        for stored in state.objects.get(definitions, {}).values():
+            self.definitions.changed(stored.object, None)
+            self._reread(stored.object)
+        self.store.version = max(self.store.version, state.version)
+        self.store.compact()
+        # Definitions and owners first: what is garbage is known only then.
+        self.collector.take_up(
+            (resource, key, stored.object) for resource, found in state.objects.items() for key, stored in found.items()
+        )
+
+    def restore(self, state: State) -> None:
+        """Goes back to an earlier state, as a cluster does whose etcd is restored from a backup."""
+        before = self.store.state()
+        self.store.restore(state)
+        gone, come = _missing(before, state), _missing(state, before)
+        for resource, _, stored in gone:
+            if resource == DEFINITIONS:
+                self.definitions.changed(None, stored.object)
+        for resource, _, stored in come:
+            if resource == DEFINITIONS:
+                self.definitions.changed(stored.object, None)
+        for resource, key, stored in gone:
+            self.collector.observe(resource, key, stored.object, None)
+        for resource, key, stored in come:
+            self.collector.observe(resource, key, None, stored.object)
 
     def stored(self, info: ResourceInfo, namespace: str, name: str) -> Stored:
         """Raises StatusError 404."""
@@ -193,9 +229,7 @@ class Cluster:
         obj = decoded.object
         attempts = 1 if obj["metadata"].get("name") else NAME_ATTEMPTS
         for _ in range(attempts):
-            made = lifecycle.created(
-                info, obj, uid=str(uuid.uuid4()), now=self.now(), suffix="" if attempts == 1 else _suffix()
-            )
+            made = lifecycle.created(info, obj, uid=_uid(), now=self.now(), suffix="" if attempts == 1 else _suffix())
             warnings = self._validate(info, made, None, decoded)
             if obj["metadata"].get("resourceVersion") and not options.dry_run:
                 raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
@@ -206,12 +240,11 @@ class Cluster:
         options.told.extend(warnings)
         if taken is not None:
             raise already_exists(info.group, info.plural, name, going=lifecycle.being_deleted(taken.object))
-        if options.dry_run:
-            made = _as_stored(info, made)
-            if version := obj["metadata"].get("resourceVersion"):
-                made["metadata"]["resourceVersion"] = version
-        else:
-            made = info.served(self._put(info, key_of(namespace, name), info.to_stored(made), None).object)
+        if not options.dry_run:
+            return _written(info, self._put(info, key_of(namespace, name), info.to_stored(made), None), created=True)
+        made = _as_stored(info, made)
+        if version := obj["metadata"].get("resourceVersion"):
+            made["metadata"]["resourceVersion"] = version
         return Written(made, created=True)
 
     def update(self, info: ResourceInfo, namespace: str, name: str, body: Any, options: WriteOptions) -> Written:
@@ -232,7 +265,7 @@ class Cluster:
                 raise not_found(info.group, info.plural, name)
             if uid := decoded.object["metadata"].get("uid"):
                 raise lifecycle.other_object(info, name, namespace, uid, "")
-            return self.create(info, namespace, _as_new(decoded.object, options), options)
+            return self.create(info, namespace, _as_new(decoded.object, options), replace(options, duplicates=()))
         return self._replace(info, found, decoded, options)
 
     def patch(
@@ -240,8 +273,7 @@ class Cluster:
     ) -> Written:
         """Changes an object by a function of its live state. Raises StatusError."""
         found = self.stored(info, namespace, name)
-        live = info.served(found.object)
-        body = change(msgspec.json.decode(found.encoded) if live is found.object else _copy(live))
+        body = change(self._own_copy(info, found))
         try:
             decoded = self._decoded(info, lifecycle.check_kind(info, body), options, patched=True)
         except Undecodable as error:
@@ -255,7 +287,7 @@ class Cluster:
         if found is None and options.subresource:
             raise not_found(info.group, info.plural, name)
         _check_applied_type(info, body)
-        live = _copy(info.served(found.object)) if found else None
+        live = self._own_copy(info, found) if found else None
         obj = apply.apply(
             live,
             body,
@@ -278,6 +310,12 @@ class Cluster:
                 obj = self.definitions.prepared(obj)
             return self._insert(info, namespace, replace(decoded, object=obj), options)
         return self._replace(info, found, decoded, options, patched=True, tracked=True)
+
+    def _own_copy(self, info: ResourceInfo, found: Stored) -> Object:
+        """A stored object as it is served, which may be changed."""
+        live = info.served(found.object)
+        copied: Object = msgspec.json.decode(found.encoded) if live is found.object else _copy(live)
+        return copied
 
     def establish(self, found: Stored) -> None:
         """Tells in a definition's status that it is served, as a controller of the real server does."""
@@ -310,7 +348,7 @@ class Cluster:
             new = self.definitions.prepared(new)
         shown = _as_stored(info, new)
         if lifecycle.same(live, shown):
-            return Written(live)
+            return _written(info, found)
         if options.dry_run:
             return Written(shown)
         return self._store_update(info, found, info.to_stored(new))
@@ -321,15 +359,14 @@ class Cluster:
             # It goes as it was stored last; this write is only answered.
             self._remove(info, key, dict(found.object))
             return Written(info.served(new), gone=True)
-        return Written(info.served(self._put(info, key, new, found).object))
+        return _written(info, self._put(info, key, new, found))
 
     def delete(self, info: ResourceInfo, namespace: str, name: str, deletion: Deletion, *, dry_run: bool) -> Written:
         """Deletes an object, or marks it where finalizers or its grace period hold it. Raises StatusError 404, 409."""
         found = self.stored(info, namespace, name)
         deletion.preconditions.check(info, found.object)
-        moment = self.clock.utcnow()
         grace = lifecycle.grace_period(info, found.object, deletion)
-        deadline = (moment + timedelta(seconds=grace)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        deadline = _timestamp(int(self.clock.utcnow().timestamp()) + grace)
         marked = lifecycle.deleted(info, found.object, deletion, deadline)
         gone = lifecycle.may_go(info, marked)
         if gone and lifecycle.finalizers(marked) != lifecycle.finalizers(found.object):
@@ -374,14 +411,15 @@ class Cluster:
         # The server's own record of owners is valid, and longer than many an object.
         managed = obj["metadata"].pop("managedFields", None)
         dropped = validation.prune(obj, schema)
-        if dropped and options.field_validation == "Strict":
-            errors = ", ".join(f'unknown field "{path}"' for path in dropped)
-            raise Undecodable(info, f"strict decoding error: {errors}")
+        faults = [f'duplicate field "{path}"' for path in options.duplicates]
+        faults += [f'unknown field "{path}"' for path in dropped]
+        if faults and options.field_validation == "Strict":
+            raise Undecodable(info, f"strict decoding error: {', '.join(faults)}")
         validation.tidy(obj, schema)
         sound = not info.custom and self._is_sound(info, obj)
         validation.fill(obj, schema)
         if options.field_validation == "Warn":
-            options.told.extend(f'unknown field "{path}"' for path in dropped)
+            options.told.extend(faults)
         if warning := lifecycle.without_repeated_owners(obj, patched=patched):
             options.told.append(warning)
         if managed is not None and (managed or not info.custom):
@@ -460,12 +498,39 @@ class Cluster:
         self.collector.observe(info.collection, key, before.object if before else None, after.object if after else None)
 
 
+def _written(info: ResourceInfo, stored: Stored, **rest: Any) -> Written:
+    served = info.served(stored.object)
+    return Written(served, **rest, encoded=stored.encoded if served is stored.object else b"")
+
+
 def _as_read(obj: Object, schema: TypeSchema) -> Object:
     """A custom object as a schema has it read from the store, where it may lie since before that schema."""
     read = _copy(obj)
     validation.prune(read, schema)
     validation.default(read, schema)
     return read
+
+
+@lru_cache(maxsize=16)
+def _timestamp(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _uid() -> str:
+    """A random UUID (version 4) as text; ``uuid.uuid4`` would make an object of it first, which takes longer."""
+    digits = os.urandom(16).hex()
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+
+
+def _missing(state: State, other: State) -> list[tuple[str, str, Stored]]:
+    """What of a state another one has not, or has otherwise, with resource and key."""
+    return [
+        (resource, key, stored)
+        for resource, found in state.objects.items()
+        for key, stored in found.items()
+        if other.objects.get(resource, {}).get(key) is not stored
+    ]
 
 
 def _check_applied_type(info: ResourceInfo, body: Any) -> None:
@@ -498,6 +563,9 @@ def parse_version(text: str) -> int:
         return 0
     if not text.isdigit() or not text.isascii():
         why = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise bad_request(f"invalid resource version: resourceVersion: {why}")
+    if len(text) > 20 or int(text) >= 2**64:
+        why = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": value out of range'
         raise bad_request(f"invalid resource version: resourceVersion: {why}")
     return int(text)
 

@@ -5,7 +5,7 @@ too, and because a deletion may set off thousands more.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from controllers.sandbox.definitions import CLEANUP, needs_establishing
@@ -41,10 +41,25 @@ class Collector:
         if len(self._queue) > queued:
             self.wake()
 
+    def take_up(self, objects: Iterable[tuple[str, str, Object]]) -> None:
+        """Learns of objects (with their collections and keys) that were there before, and queues what they wait for."""
+        known = [((collection, key), obj) for collection, key, obj in objects]
+        for place, obj in known:
+            self._index(place, None, obj)
+        for place, obj in known:
+            self._after_write(place, None, obj)
+        if self._queue:
+            self.wake()
+
     def step(self, limit: int = 100) -> bool:
-        """Does up to ``limit`` queued things; tells whether more are left."""
+        """Does up to ``limit`` queued things; tells whether more are left.
+
+        Raises StatusError where something could not be stored; it stays in the queue, to be tried again.
+        """
         for _ in range(min(limit, len(self._queue))):
-            self._queue.popleft()()
+            # Each of them looks at what is there first, so that to begin one again does no harm.
+            self._queue[0]()
+            self._queue.popleft()
         return bool(self._queue)
 
     def settle(self) -> None:

@@ -424,6 +424,12 @@ _COLUMNS: Mapping[tuple[str, str], tuple[Column, ...]] = {
         AGE,
         *_WORKLOAD_WIDE,
     ),
+    ("autoscaling", "Scale"): (
+        NAME,
+        _integer("Desired", "spec", "replicas"),
+        _integer("Available", "status", "replicas"),
+        AGE,
+    ),
     ("apps", "StatefulSet"): (NAME, Column("Ready", _ready_of("readyReplicas", "replicas")), AGE, *_WORKLOAD_WIDE[:2]),
     ("apps", "DaemonSet"): (
         NAME,

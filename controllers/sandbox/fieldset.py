@@ -14,6 +14,7 @@ Path: TypeAlias = tuple[str, ...]
 
 SELF: Final = "."
 EMPTY: Final[FieldSet] = {}
+_PREFIXES: Final = frozenset({"f:", "k:", "v:", "i:"})
 
 
 def node(member: bool, children: FieldSet) -> FieldSet | None:
@@ -35,6 +36,8 @@ def children(tree: FieldSet) -> Iterator[tuple[str, FieldSet]]:
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
     """The paths of either set."""
+    if not left and SELF not in right:
+        return right
     merged = dict(children(left))
     for element, child in children(right):
         held = merged.get(element)
@@ -48,6 +51,8 @@ def _union_below(left: FieldSet, right: FieldSet) -> FieldSet:
 
 def difference(left: FieldSet, right: FieldSet) -> FieldSet:
     """The paths of ``left`` that are not in ``right``; a path does not stand for those below it."""
+    if not right and SELF not in left:
+        return left
     kept = {}
     for element, child in children(left):
         other = right.get(element)
@@ -104,10 +109,11 @@ def of(*members: Path) -> FieldSet:
 
 def canonical(tree: FieldSet) -> FieldSet:
     """The same set with its elements in the order of the server."""
-    ordered: FieldSet = {SELF: {}} if SELF in tree else {}
-    for element, child in sorted(children(tree), key=_order):
-        ordered[element] = canonical(child) if child else {}
-    return ordered
+    # That is the order of text but for positions ("i:"), which come last; "." comes first.
+    names = sorted(tree)
+    if any(name[0] == "i" for name in names):
+        names.sort(key=lambda name: name[0] == "i")
+    return {name: canonical(child) if (child := tree[name]) and name != SELF else {} for name in names}
 
 
 def _order(entry: tuple[str, FieldSet]) -> tuple[int, str]:
@@ -118,10 +124,10 @@ def parse(fields: Mapping[str, Any]) -> FieldSet:
     """A set from ``fieldsV1``. Raises ValueError naming what is no path element."""
     tree: FieldSet = {}
     for element, child in fields.items():
-        is_element = element == SELF or (element[:1] in tuple("fkvi") and element[1:2] == ":")
-        if not is_element or not isinstance(child, Mapping):
+        is_element = element == SELF or element[:2] in _PREFIXES
+        if not is_element or not isinstance(child, dict):
             raise ValueError(f"error decoding set: {element} is no path element with an object")
-        tree[element] = parse(child)
+        tree[element] = parse(child) if child else {}
     return tree
 
 

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -414,6 +415,9 @@ class _MetadataShape(msgspec.Struct):
     generateName: str | None = None  # noqa: N815 - the API's name
     namespace: str | None = None
     uid: str | None = None
+    generation: int | None = None
+    creationTimestamp: datetime | None = None  # noqa: N815
+    deletionTimestamp: datetime | None = None  # noqa: N815
     resourceVersion: str | None = None  # noqa: N815
     labels: dict[str, str | None] | None = None
     annotations: dict[str, str | None] | None = None

@@ -5,8 +5,9 @@ Maps merge member by member, lists by their keys or as sets, and whatever is ato
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from controllers.sandbox import notation
 from controllers.sandbox.fieldset import (
@@ -28,8 +29,7 @@ class KeyMissing(Exception):
     """A list item has no value for a key of the list, which its message names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """What is different between two objects, as sets of paths."""
 
     added: FieldSet
@@ -111,7 +111,7 @@ def every_path(value: Any, schema: TypeSchema) -> FieldSet:
     elif granular_list(value, schema):
         below = {element_of(item, schema): every_path(item, schema.element()) for item in value}
     else:
-        below = {}
+        return {}
     return node(True, below) or {}
 
 
@@ -177,21 +177,35 @@ class _Comparer:
     """Collects the three trees of a comparison while it walks two values side by side."""
 
     def run(self, old: Object, new: Object, schema: TypeSchema) -> Comparison:
-        added, modified, removed = self._members(_fields(old, schema), _fields(new, schema))
-        return Comparison(added, modified, removed)
+        return Comparison(*self._fields(old, new, schema))
 
-    def _members(
-        self, old: Mapping[str, tuple[Any, TypeSchema]], new: Mapping[str, tuple[Any, TypeSchema]]
-    ) -> tuple[FieldSet, FieldSet, FieldSet]:
+    def _fields(self, old: Object, new: Object, schema: TypeSchema) -> tuple[FieldSet, FieldSet, FieldSet]:
         found: tuple[FieldSet, FieldSet, FieldSet] = ({}, {}, {})
-        for element in {**old, **new}:
-            before, schema = old.get(element) or (MISSING, new[element][1])
-            after, schema_after = new.get(element) or (MISSING, schema)
-            schema = schema if schema is schema_after else _SEVERAL
-            for tree, part in zip(found, self._compare(before, after, schema), strict=True):
-                if part is not None:
-                    tree[element] = part
+        for name in {**old, **new}:
+            before, after = old.get(name, MISSING), new.get(name, MISSING)
+            if before is not after:
+                self._note(found, field_element(name), before, after, schema.field(name))
         return found
+
+    def _items(self, old: Sequence[Any], new: Sequence[Any], schema: TypeSchema) -> tuple[FieldSet, FieldSet, FieldSet]:
+        found: tuple[FieldSet, FieldSet, FieldSet] = ({}, {}, {})
+        held, wanted = _items(old, schema), _items(new, schema)
+        for element in {**held, **wanted}:
+            before, below = held.get(element) or (MISSING, wanted[element][1])
+            after, below_after = wanted.get(element) or (MISSING, below)
+            self._note(found, element, before, after, below if below is below_after else _SEVERAL)
+        return found
+
+    def _note(
+        self, found: tuple[FieldSet, FieldSet, FieldSet], element: str, old: Any, new: Any, schema: TypeSchema
+    ) -> None:
+        added, modified, removed = self._compare(old, new, schema)
+        if added is not None:
+            found[0][element] = added
+        if modified is not None:
+            found[1][element] = modified
+        if removed is not None:
+            found[2][element] = removed
 
     def _compare(
         self, old: Any, new: Any, schema: TypeSchema
@@ -203,9 +217,9 @@ class _Comparer:
         if notation.equal(old, new):
             return None, None, None
         if _both(granular_map, old, new, schema):
-            trees = self._members(_fields(old or {}, schema), _fields(new or {}, schema))
+            trees = self._fields(old or {}, new or {}, schema)
         elif _both(granular_list, old, new, schema):
-            trees = self._members(_items(old or [], schema), _items(new or [], schema))
+            trees = self._items(old or [], new or [], schema)
         else:
             # What has parts on one side only is itself modified, and its parts come or go.
             return _parts(new, schema), {}, _parts(old, schema)
@@ -223,21 +237,20 @@ def _both(granular: Any, old: Any, new: Any, schema: TypeSchema) -> bool:
     return all(kinds) and bool(old or new)
 
 
-def _fields(value: Object, schema: TypeSchema) -> dict[str, tuple[Any, TypeSchema]]:
-    return {field_element(name): (member, schema.field(name)) for name, member in value.items()}
-
-
 _SEVERAL: Final = TypeSchema(type="array")
 """Items with one name, which no valid list has, are one value as long as they are there."""
 
 
 def _items(value: Sequence[Any], schema: TypeSchema) -> dict[str, tuple[Any, TypeSchema]]:
-    groups: dict[str, list[Any]] = {}
+    element, named = schema.element(), dict[str, tuple[Any, TypeSchema]]()
     for item in value:
-        groups.setdefault(element_of(item, schema), []).append(item)
-    return {
-        name: (items[0], schema.element()) if len(items) == 1 else (items, _SEVERAL) for name, items in groups.items()
-    }
+        name = element_of(item, schema)
+        held = named.get(name)
+        if held is None:
+            named[name] = item, element
+        else:
+            named[name] = [*(held[0] if held[1] is _SEVERAL else [held[0]]), item], _SEVERAL
+    return named
 
 
 # --- cutting
@@ -319,11 +332,12 @@ class _Faults:
             return
         if isinstance(value, dict) and schema.type in ("object", ""):
             for name, member in value.items():
-                if schema.declares(name):
-                    yield from self.of(member, schema.field(name), f"{path}.{name}")
-                else:
+                if not schema.declares(name):
                     yield f"{path}.{name}: field not declared in schema"
                     return
+                below = schema.field(name)
+                if not isinstance(member, str) or below.type not in ("string", ""):
+                    yield from self.of(member, below, f"{path}.{name}")
         elif isinstance(value, list) and schema.type in ("array", ""):
             yield from self._of_list(value, schema, path)
         elif wanted := _mismatch(value, schema):

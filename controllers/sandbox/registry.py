@@ -90,6 +90,7 @@ def _builtin_schema(group: str, version: str, kind: str) -> TypeSchema:
 
 
 _STATUS = frozenset({"status"})
+_SCALED = frozenset({"status", "scale"})
 _EVENT_RENAMES = MappingProxyType(
     {
         "regarding": "involvedObject",
@@ -118,8 +119,8 @@ def _core(plural: str, kind: str, **rest: Any) -> ResourceInfo:
 
 
 def _apps(plural: str, kind: str, short: str, **rest: Any) -> ResourceInfo:
-    more = {"short_names": (short,), "categories": ("all",), "has_generation": True, **rest}
-    return ResourceInfo("apps", "v1", plural, kind, subresources=_STATUS, **more)
+    more = {"short_names": (short,), "categories": ("all",), "has_generation": True, "subresources": _SCALED, **rest}
+    return ResourceInfo("apps", "v1", plural, kind, **more)
 
 
 def _rbac(plural: str, kind: str, *, namespaced: bool) -> ResourceInfo:
@@ -207,7 +208,7 @@ BUILTIN: tuple[ResourceInfo, ...] = (
     _apps("deployments", "Deployment", "deploy"),
     _apps("replicasets", "ReplicaSet", "rs", field_labels=frozenset({"status.replicas"})),
     _apps("statefulsets", "StatefulSet", "sts"),
-    _apps("daemonsets", "DaemonSet", "ds"),
+    _apps("daemonsets", "DaemonSet", "ds", subresources=_STATUS),
     ResourceInfo(
         "batch",
         "v1",

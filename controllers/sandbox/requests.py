@@ -1,6 +1,8 @@
 """Reading requests: which resource a path means, what the parameters say, which format the client wants."""
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -17,11 +19,14 @@ APPLY_PATCH = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-TRUE = frozenset({"true", "1", "t", "T", "TRUE", "True"})
+LARGEST = 2**63 - 1  # of the API's whole numbers
+_NAME = re.compile(rb'"\s*:')  # ends every name, and now and then it is in a text
+_LARGE = re.compile(rb"\d{19}")
+_PARAMETER = re.compile(r"""\s*[\w!#$&^.+-]+=("[^"]*"|[\w!#$&^.+-]+)\s*""")
+MAXIMUM_YAML = 1_000_000  # values in a document, those that aliases repeat counted again
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """What the path of a request for a resource means; parts that it does not have are ""."""
 
     group: str
@@ -42,12 +47,17 @@ class Rendering:
 
 
 PLAIN = Rendering()
+_NO_NAMES = frozenset({"", ".", ".."})
 
 
 def split_path(raw: str) -> list[str]:
     """The decoded segments of a path as it was sent. Raises StatusError 404 for one that climbs or has empty parts."""
-    segments = [unquote(segment) for segment in raw.strip("/").split("/")]
-    if any(segment in {"", ".", ".."} or "/" in segment or "\0" in segment for segment in segments):
+    segments = raw.removeprefix("/").removesuffix("/").split("/")
+    if "%" in raw:
+        segments = [unquote(segment) for segment in segments]
+        if any("/" in segment or "\0" in segment for segment in segments):
+            raise no_such_path()
+    if not _NO_NAMES.isdisjoint(segments) or "\0" in raw:
         raise no_such_path()
     return segments
 
@@ -76,6 +86,8 @@ def resource_target(segments: list[str]) -> Target | None:
 def query_of(text: str) -> dict[str, str]:
     """The parameters of a query; the first of several with one name counts."""
     query: dict[str, str] = {}
+    if not text:
+        return query
     for name, value in parse_qsl(text, keep_blank_values=True):
         query.setdefault(name, value)
     return query
@@ -86,9 +98,17 @@ def whole_number(query: Mapping[str, str], name: str) -> int:
     text = query.get(name, "")
     if not text:
         return 0
-    if not text.isascii() or not text.isdigit():
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax in parameter {name}')
-    return int(text)
+    if len(text) > len(str(LARGEST)) or abs(int(text)) > LARGEST:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": value out of range in parameter {name}')
+    # The API takes a count below zero for none.
+    return max(0, int(text))
+
+
+def is_true(query: Mapping[str, str], name: str) -> bool:
+    """Whether a parameter is there and says anything but no, as the API reads truth."""
+    return name in query and query[name].lower() not in {"0", "false"}
 
 
 def rendering_of(accept: str | None) -> Rendering:
@@ -117,7 +137,10 @@ def _can_render(kind: str, parameters: Mapping[str, str]) -> bool:
 
 def decode_body(body: bytes, content_type: str) -> Any:
     """The object in a body. Raises StatusError 400 where it is none, 415 for a format that is not read."""
-    media_type = content_type.partition(";")[0].strip() or JSON
+    media_type, *parameters = content_type.split(";")
+    media_type = media_type.strip() or JSON
+    if not all(_PARAMETER.fullmatch(each) for each in parameters):
+        raise unsupported_media_type([JSON, YAML, protobuf.MEDIA_TYPE])
     if media_type in {JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH}:
         return _decode_json(body)
     if media_type in {YAML, APPLY_PATCH}:
@@ -129,21 +152,108 @@ def decode_body(body: bytes, content_type: str) -> Any:
 
 def _decode_json(body: bytes) -> Any:
     try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _parse_json(body)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise bad_request(f"the object provided is unrecognized: it is not valid JSON: {error}") from None
+
+
+def duplicate_fields(body: bytes, content: Any) -> tuple[str, ...]:
+    """The paths of fields that valid JSON gives more than once; ``content`` is what it says, where the last one counts.
+
+    There are none where no more names are written than are there in the end, which is quick to count.
+    """
+    if len(_NAME.findall(body)) == _members(content):
+        return ()
+    written = json.loads(body.decode(errors="replace"), object_pairs_hook=_Pairs)
+    return tuple(dict.fromkeys(_repetitions(written, "")))
+
+
+def _members(content: Any) -> int:
+    """How many members all objects have."""
+    count, left = 0, [content]
+    while left:
+        each = left.pop()
+        if type(each) is dict:
+            count += len(each)
+            left += each.values()
+        elif type(each) is list:
+            left += each
+    return count
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object of JSON as it was written."""
+
+
+def _repetitions(content: Any, path: str) -> Iterator[str]:
+    if isinstance(content, _Pairs):
+        seen: set[str] = set()
+        for name, value in content:
+            below = f"{path}.{name}" if path else name
+            if name in seen:
+                yield below
+            seen.add(name)
+            yield from _repetitions(value, below)
+    elif isinstance(content, list):
+        for index, value in enumerate(content):
+            yield from _repetitions(value, f"{path}[{index}]")
+
+
+def _parse_json(body: bytes) -> Any:
+    """JSON as the real server reads it: bytes that are no UTF-8 are replaced, and numbers too large become floats."""
+    try:
+        content = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        replaced = body.decode(errors="replace").encode()
+        if replaced == body:
+            raise
+        content = msgspec.json.decode(replaced)
+    return _with_floats(content) if _LARGE.search(body) else content
+
+
+def _with_floats(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _with_floats(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_with_floats(value) for value in content]
+    if isinstance(content, int) and abs(content) > LARGEST:
+        return _as_float(content)
+    return content
+
+
+def _as_float(number: int) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        raise bad_request("the object provided is unrecognized: it has a number that is out of range") from None
 
 
 def _decode_yaml(body: bytes) -> Any:
     # Most clients send JSON as YAML, which it is; the JSON parser is a hundred times faster.
     try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _parse_json(body)
+    except (msgspec.DecodeError, RecursionError):
         pass
     try:
-        return yaml.load(body, _Loader)  # noqa: S506 - a safe loader without timestamps
+        content = yaml.load(body, _Loader)  # noqa: S506 - a safe loader without timestamps
+        _check_aliases(content, {}, set())
+        return _with_floats(content)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise bad_request(f"error decoding YAML: {' '.join(str(error).split())}") from None
+
+
+def _check_aliases(content: Any, sizes: dict[int, int], above: set[int]) -> int:
+    """How many values a document has once its aliases are written out. Raises ValueError for too many, or a circle."""
+    if not isinstance(content, dict | list):
+        return 1
+    if id(content) in above:
+        raise ValueError("document contains itself")
+    if id(content) not in sizes:
+        below = content.values() if isinstance(content, dict) else content
+        sizes[id(content)] = 1 + sum(_check_aliases(each, sizes, above | {id(content)}) for each in below)
+    if sizes[id(content)] > MAXIMUM_YAML:
+        raise ValueError("document contains excessive aliasing")
+    return sizes[id(content)]
 
 
 class _Loader(yaml.SafeLoader):

@@ -6,23 +6,25 @@ refuses it becomes a ``Status``. Bodies are bounded, watches are streamed at the
 
 import asyncio
 import contextlib
+import functools
 import json
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from controllers.runtime import logs
-from controllers.sandbox import discovery, patch, reviews, subresources, tables
+from controllers.sandbox import discovery, patch, reviews, scale, subresources, tables
 from controllers.sandbox.access import Access, Attributes
 from controllers.sandbox.audit import AuditLog
 from controllers.sandbox.cluster import Cluster, Listing, ListOptions, WriteOptions, Written
 from controllers.sandbox.errors import (
     Cause,
     StatusError,
+    bad_request,
     invalid,
     invalid_options,
     method_not_allowed,
@@ -32,6 +34,7 @@ from controllers.sandbox.errors import (
     too_large,
     unsupported_media_type,
 )
+from controllers.sandbox.faults import Disturbance, Faults, Subject
 from controllers.sandbox.lifecycle import Object
 from controllers.sandbox.openapi import OpenApi, document_v2
 from controllers.sandbox.registry import ResourceInfo
@@ -42,10 +45,11 @@ from controllers.sandbox.requests import (
     MERGE_PATCH,
     PLAIN,
     STRATEGIC_PATCH,
-    TRUE,
     Rendering,
     Target,
     decode_body,
+    duplicate_fields,
+    is_true,
     query_of,
     rendering_of,
     resource_target,
@@ -59,7 +63,9 @@ from controllers.sandbox.watch import Watcher, WatchOptions, check_options, erro
 
 MAXIMUM_BODY = 3 * 2**20  # bytes, the API's
 MAXIMUM_MANAGER = 128  # characters of a field manager's name, the API's
+BODY_TIMEOUT = 60.0  # seconds in which the body of a request must have come, the API's for whole requests
 CHUNK = 256 * 2**10  # bytes of a watch's initial state that are sent at once
+GATHER = 0.004  # seconds after events of a watch were sent in which further ones are gathered
 BOOKMARK_INTERVAL = 60.0  # seconds between bookmarks, the API's
 BOOKMARK_MARGIN = 2.0  # seconds before the end of a watch at which it gets a last bookmark, the API's
 MINIMUM_WATCH = 1800.0  # seconds that a watch without timeoutSeconds lasts at least; twice that at most
@@ -68,16 +74,19 @@ NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
     "pods": frozenset({"attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize"}),
     "services": frozenset({"proxy"}),
     "nodes": frozenset({"proxy"}),
-    **dict.fromkeys(("deployments", "replicasets", "statefulsets"), frozenset({"scale"})),
 }
-"""Subresources of a real server that need what is not here: containers, a network, a scale object."""
+"""Subresources of a real server that need what is not here: containers and a network."""
 PATCH_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+
+ADMINISTRATION = "sandbox"
+"""The first part of the paths that are about the sandbox itself."""
+Administration = Callable[[str, Sequence[str], Any], Any]
+"""Does what a method, a path and a body ask of the sandbox itself, and returns what to answer. Raises StatusError."""
 
 logger = logs.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A request, read and routed."""
 
     request: web.BaseRequest
@@ -87,8 +96,7 @@ class Call:
     rendering: Rendering
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """The resource that a call is for."""
 
     target: Target
@@ -107,14 +115,31 @@ Write = Callable[[Call, Route, WriteOptions], Awaitable[Written]]
 
 
 class Server:
-    """Answers requests to a cluster."""
+    """Answers requests to a cluster, as far as ``faults`` let it; ``administration`` those to the sandbox itself."""
 
-    def __init__(self, cluster: Cluster, access: Access, audit: AuditLog | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        access: Access,
+        faults: Faults,
+        administration: Administration | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
         self._cluster = cluster
         self._access = access
+        self._faults = faults
+        self._administration = administration
         self._audit = audit
+        self._stopping = False
+        self._watches: set[Callable[[], None]] = set()
         self._openapi = OpenApi(cluster.registry)
         self._encode = msgspec.json.Encoder().encode
+
+    def stop(self) -> None:
+        """Ends all watches, as they would otherwise go on for hours."""
+        self._stopping = True
+        for wake in tuple(self._watches):
+            wake()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to any request."""
@@ -128,8 +153,11 @@ class Server:
             return await self._answer(request)
         except StatusError as error:
             return self._refusal(error)
-        except (ConnectionResetError, asyncio.CancelledError):
-            raise
+        except RecursionError:
+            return self._refusal(bad_request("the object provided is nested too deeply"))
+        except ConnectionResetError:
+            # Nobody is left to read an answer; to raise would be reported as an error of the server.
+            return web.Response()
         except Exception as error:  # noqa: BLE001
             # One broken request must not end the server.
             return self._failure(request, error)
@@ -146,15 +174,30 @@ class Server:
         segments = split_path(raw_path) if raw_path != "/" else []
         call = Call(request, identity, request.method, query_of(raw_query), PLAIN)
         target = resource_target(segments)
+        if segments[:1] == [ADMINISTRATION]:
+            return await self._administer(call, segments[1:])
         if target is None:
             return self._about(call, segments)
+        if self._faults:
+            return await self._faults.around(
+                request, _subject(call, target), functools.partial(self._resource, call, target)
+            )
         return await self._resource(call, target)
+
+    async def _administer(self, call: Call, segments: list[str]) -> web.Response:
+        path = "/" + "/".join((ADMINISTRATION, *segments))
+        self._access.check(call.identity, Attributes(call.method.lower(), path=path))
+        if self._administration is None:
+            raise no_such_page()
+        raw = await self._read(call)
+        return self._json(self._administration(call.method, segments, decode_body(raw, JSON) if raw else None))
 
     def _about(self, call: Call, segments: list[str]) -> web.Response:
         """Health, version and discovery."""
         path = "/" + "/".join(segments)
         self._access.check(call.identity, Attributes(call.method.lower(), path=path))
         if call.method not in {"GET", "HEAD"}:
+            self._document(segments)
             raise method_not_allowed()
         if segments and segments[0] in HEALTH:
             return web.Response(text="ok")
@@ -208,14 +251,14 @@ class Server:
             raise no_such_path()
         if target.namespace and not info.namespaced:
             raise no_such_path()
-        if info.namespaced and not target.namespace and (target.name or call.method not in {"GET", "HEAD"}):
+        if info.namespaced and not target.namespace and (target.name or call.method != "GET"):
             raise no_such_path() if target.name else method_not_allowed()
         if call.method in {"PUT", "PATCH"} and not target.name:
             raise method_not_allowed()
         route = Route(target, info)
-        call = Call(
-            call.request, call.identity, call.method, call.query, rendering_of(call.request.headers.get("Accept"))
-        )
+        rendering = rendering_of(call.request.headers.get("Accept"))
+        if rendering is not PLAIN:
+            call = Call(call.request, call.identity, call.method, call.query, rendering)
         if verb == "watch":
             return await self._watch(call, route)
         return await self._verb(call, route, verb)
@@ -282,7 +325,7 @@ class Server:
         options = _write_options(call, route)
         try:
             written = await write(call, route, options)
-            response = self._object(call, route, written.object, 201 if written.created else 200)
+            response = self._written(call, route, written)
         except StatusError as error:
             response = self._refusal(error)
         for warning in (*route.info.warnings, *options.told):
@@ -291,18 +334,18 @@ class Server:
         return response
 
     async def _create(self, call: Call, route: Route, options: WriteOptions) -> Written:
-        return self._cluster.create(route.info, route.namespace, await self._body(call), options)
+        body, options = await self._object_body(call, options)
+        return self._cluster.create(route.info, route.namespace, body, options)
 
     async def _update(self, call: Call, route: Route, options: WriteOptions) -> Written:
-        return self._cluster.update(route.info, route.namespace, route.name, await self._body(call), options)
+        body, options = await self._object_body(call, options)
+        return self._cluster.update(route.info, route.namespace, route.name, body, options)
 
     async def _patch(self, call: Call, route: Route, options: WriteOptions) -> Written:
         media_type = _media_type(call)
         body = await self._body(call)
         if media_type == APPLY_PATCH:
-            if not call.query.get("fieldManager"):
-                text = "Required value: is required for apply patch"
-                raise invalid_options("PatchOptions", "FieldValueRequired", text, "fieldManager")
+            _check_field_manager(call)
             return self._cluster.apply(route.info, route.namespace, route.name, body, options)
         change = _change(media_type, body, route.info, options)
         return self._cluster.patch(route.info, route.namespace, route.name, change, options)
@@ -353,6 +396,8 @@ class Server:
 
     async def _act(self, call: Call, route: Route) -> web.Response:
         """The subresources that are actions."""
+        if route.target.subresource == "scale" and call.method in {"GET", "PUT", "PATCH"}:
+            return await self._scale(call, route)
         body = await self._body(call) if call.method in {"POST", "PUT"} else None
         place = (route.namespace, route.name)
         match route.target.subresource, call.method:
@@ -368,6 +413,26 @@ class Server:
             case "finalize", "PUT":
                 return self._json(subresources.finalize(self._cluster, route.info, route.name, body))
         raise method_not_allowed()
+
+    async def _scale(self, call: Call, route: Route) -> web.Response:
+        place, shown = (route.info, route.namespace, route.name), Route(route.target, scale.SCALE)
+        if call.method == "GET":
+            return self._object(call, shown, scale.scale_of(self._cluster.get(*place)))
+        media_type = _media_type(call)
+        if call.method == "PATCH" and media_type not in PATCH_TYPES:
+            raise unsupported_media_type(PATCH_TYPES)
+        body, options = await self._body(call), _write_options(call, route)
+        if call.method == "PUT":
+            written = self._cluster.patch(*place, scale.replacement(*place, body), options)
+        elif media_type == APPLY_PATCH:
+            _check_field_manager(call)
+            written = self._cluster.apply(*place, scale.applied(*place, body), options)
+        else:
+            # A Scale has no lists, so that both ways of merging are the same.
+            merging = MERGE_PATCH if media_type == STRATEGIC_PATCH else media_type
+            change = _change(merging, body, route.info, options)
+            written = self._cluster.patch(*place, scale.change(*place, change), options)
+        return self._object(call, shown, scale.scale_of(written.object))
 
     async def _review(self, call: Call, target: Target) -> web.Response:
         attributes = Attributes("create", target.group, target.resource, namespace=target.namespace)
@@ -390,34 +455,45 @@ class Server:
         try:
             first = watcher.start()
         except StatusError as error:
-            if error.code != 410:
+            if error.code not in {410, 504}:
                 raise
             first, options = iter([error_line(error)]), WatchOptions(timeout=0.0)
         response = web.StreamResponse(headers={"Content-Type": JSON})
         await response.prepare(call.request)
+        disturbance = Disturbance(self._faults, call.request, response, _subject(call, route.target))
         with contextlib.suppress(ConnectionResetError):
             await self._send_initial(response, first)
-            await self._send_changes(response, watcher, options)
+            await self._send_changes(response, watcher, options, disturbance)
         return response
 
     async def _send_initial(self, response: web.StreamResponse, lines: Iterator[bytes]) -> None:
         for chunk in _chunks(lines):
             await response.write(chunk)
 
-    async def _send_changes(self, response: web.StreamResponse, watcher: Watcher, options: WatchOptions) -> None:
+    async def _send_changes(
+        self, response: web.StreamResponse, watcher: Watcher, options: WatchOptions, disturbance: Disturbance
+    ) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + options.timeout
         bookmark_at = _next_bookmark(loop.time(), end)
         changed = asyncio.Event()
         watcher.listen(changed.set)
+        self._faults.listen(changed.set)
+        self._watches.add(changed.set)
         try:
-            while loop.time() < end:
+            while loop.time() < end and not self._stopping:
                 changed.clear()
                 lines, more = watcher.advance()
+                lines, goes_on = await disturbance.alter(lines)
                 if lines:
                     await response.write(lines)
+                if not goes_on:
+                    return
                 if more:
                     continue
+                if lines:
+                    # What changes meanwhile is sent at once: under load that saves most of what a watch costs.
+                    await asyncio.sleep(GATHER)
                 if loop.time() >= bookmark_at:
                     bookmark_at = _next_bookmark(loop.time(), end)
                     if options.bookmarks:
@@ -430,6 +506,8 @@ class Server:
             logger.info("watch cut off because its client reads too slowly")
         finally:
             watcher.ignore(changed.set)
+            self._faults.ignore(changed.set)
+            self._watches.discard(changed.set)
 
     def _watch_rendering(self, call: Call, info: ResourceInfo) -> Callable[[Mapping[str, Any]], Any] | None:
         if call.rendering.kind.startswith("PartialObjectMetadata"):
@@ -452,19 +530,44 @@ class Server:
         raw = await self._read(call)
         return decode_body(raw, call.request.headers.get("Content-Type", JSON))
 
+    async def _object_body(self, call: Call, options: WriteOptions) -> tuple[Any, WriteOptions]:
+        raw, content_type = await self._read(call), call.request.headers.get("Content-Type", JSON)
+        body = decode_body(raw, content_type)
+        if options.field_validation != "Ignore" and content_type.startswith(JSON):
+            options = msgspec.structs.replace(options, duplicates=duplicate_fields(raw, body))
+        return body, options
+
     async def _read(self, call: Call) -> bytes:
         """The body, unless it is larger than the API allows. Raises StatusError 413."""
         request = call.request
         if (request.content_length or 0) > MAXIMUM_BODY:
             raise too_large(MAXIMUM_BODY)
+        if request.content.is_eof():
+            # Small bodies come with their heads, and there is nothing to wait for.
+            raw = request.content.read_nowait()
+            if len(raw) > MAXIMUM_BODY:
+                raise too_large(MAXIMUM_BODY)
+            return raw
         parts: list[bytes] = []
         size = 0
-        async for part in request.content.iter_any():
-            size += len(part)
-            if size > MAXIMUM_BODY:
-                raise too_large(MAXIMUM_BODY)
-            parts.append(part)
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT):
+                async for part in request.content.iter_any():
+                    size += len(part)
+                    if size > MAXIMUM_BODY:
+                        raise too_large(MAXIMUM_BODY)
+                    parts.append(part)
+        except TimeoutError:
+            raise StatusError(504, "Timeout", f"Timeout: the body did not come within {BODY_TIMEOUT:g} s") from None
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            raise bad_request(f"the body of the request cannot be read: {error}") from None
         return b"".join(parts)
+
+    def _written(self, call: Call, route: Route, written: Written) -> web.Response:
+        code = 201 if written.created else 200
+        if written.encoded and not call.rendering.kind:
+            return web.Response(status=code, body=written.encoded, content_type=JSON)
+        return self._object(call, route, written.object, code)
 
     def _object(self, call: Call, route: Route, obj: Object, code: int = 200) -> web.Response:
         if call.rendering.kind == "Table":
@@ -522,12 +625,16 @@ def _check_patch_type(call: Call, route: Route) -> None:
         raise unsupported_media_type(accepted)
 
 
+def _subject(call: Call, target: Target) -> Subject:
+    return Subject(_verb(call, target), target, call.request.headers.get("User-Agent", ""))
+
+
 def _verb(call: Call, target: Target) -> str:
     match call.method:
-        case "GET" | "HEAD":
+        case "GET":
             if target.name:
                 return "get"
-            return "watch" if call.query.get("watch") in TRUE else "list"
+            return "watch" if is_true(call.query, "watch") else "list"
         case "POST":
             return "create"
         case "PUT":
@@ -577,6 +684,13 @@ def _list_causes(query: Mapping[str, str]) -> Iterator[Cause]:
         yield Cause("FieldValueForbidden", text, "sendInitialEvents")
 
 
+def _check_field_manager(call: Call) -> None:
+    """Raises StatusError 422 for an apply of nobody."""
+    if not call.query.get("fieldManager"):
+        text = "Required value: is required for apply patch"
+        raise invalid_options("PatchOptions", "FieldValueRequired", text, "fieldManager")
+
+
 def _options_kind(method: str) -> str:
     return {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}.get(method, "DeleteOptions")
 
@@ -611,13 +725,12 @@ def _write_options(call: Call, route: Route) -> WriteOptions:
         dry_run=_is_dry_run(call),
         field_validation=validation,
         subresource=route.target.subresource,
-        force=query.get("force") in TRUE,
+        force=is_true(query, "force"),
     )
 
 
 def _watch_options(call: Call, route: Route) -> WatchOptions:
     query = call.query
-    initial = query.get("sendInitialEvents")
     timeout = whole_number(query, "timeoutSeconds")
     selector = _selector(route.info, query)
     return WatchOptions(
@@ -625,8 +738,8 @@ def _watch_options(call: Call, route: Route) -> WatchOptions:
         selector=selector,
         resource_version=query.get("resourceVersion", ""),
         match=query.get("resourceVersionMatch", ""),
-        bookmarks=query.get("allowWatchBookmarks") in TRUE,
-        initial_events=None if initial is None else initial in TRUE,
+        bookmarks=is_true(query, "allowWatchBookmarks"),
+        initial_events=is_true(query, "sendInitialEvents") if "sendInitialEvents" in query else None,
         timeout=timeout or MINIMUM_WATCH * (1.0 + random.random()),  # noqa: S311 - spreads reconnections
     )
 

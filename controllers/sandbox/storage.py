@@ -2,7 +2,8 @@
 
 Stored objects are never changed in place: a write stores a new dict, and whoever reads may keep what it got. Each
 object is encoded once, when it is written; lists and watches send those bytes. The window serves watches that begin
-in the past, and lists of a past version, which are the present with the changes since then undone.
+in the past, and lists of a past version, which are the present with the changes since then undone. A journal, where
+there is one, keeps each change before anybody can see it.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -19,8 +20,8 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 _ENVELOPE = '{"kind":"","apiVersion":"",'
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+# Structs, as is whatever is made for each request: dataclasses would take several times as long.
+class Stored(msgspec.Struct, frozen=True, gc=False):
     """An object as of one write: its ``version`` and its JSON."""
 
     object: Object
@@ -34,8 +35,7 @@ class Stored:
         return b"{" + self.encoded[start:]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One write: what the object became (for a deletion, what it was last) and what it had been."""
 
     version: int
@@ -43,6 +43,18 @@ class Change:
     key: str
     stored: Stored
     previous: Stored | None
+
+
+Journal = Callable[[str, Change], None]
+"""Keeps a change of a resource; where it raises, the change is not made."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All objects at one moment, by resource and key, and the version that the store had then."""
+
+    version: int
+    objects: dict[str, dict[str, Stored]]
 
 
 class Forgotten(Exception):
@@ -160,6 +172,7 @@ class Store:
 
     def __init__(self, *, window: int = 10_000, version: int = 1) -> None:
         self.version = version
+        self.journal: Journal | None = None
         self._window = window
         self._collections: dict[str, Collection] = {}
         self._encoder = msgspec.json.Encoder()
@@ -184,7 +197,7 @@ class Store:
         previous = collection.objects.get(key)
         stored = self._versioned(obj)
         kind: ChangeType = "MODIFIED" if previous else "ADDED"
-        collection.record(Change(stored.version, kind, key, stored, previous))
+        self._make(resource, collection, Change(stored.version, kind, key, stored, previous))
         return stored
 
     def remove(self, resource: str, key: str, obj: Object) -> Stored:
@@ -192,8 +205,14 @@ class Store:
         collection = self.collection(resource)
         previous = collection.objects[key]
         stored = self._versioned(obj)
-        collection.record(Change(stored.version, "DELETED", key, stored, previous))
+        self._make(resource, collection, Change(stored.version, "DELETED", key, stored, previous))
         return stored
+
+    def _make(self, resource: str, collection: Collection, change: Change) -> None:
+        if self.journal is not None:
+            self.journal(resource, change)
+        self.version = change.version
+        collection.record(change)
 
     def reread(self, resource: str, read: Callable[[Object], Object]) -> None:
         """Replaces the objects of a resource by what ``read`` makes of them, without a new version or a change."""
@@ -209,13 +228,29 @@ class Store:
             collection.forget(len(collection.changes))
             collection.floor = self.version
 
-    def drop(self, resource: str) -> None:
-        """Forgets a resource that is no longer served."""
-        self._collections.pop(resource, None)
+    def state(self) -> State:
+        """What is stored now. It stays as it is, whatever is written afterwards."""
+        return State(self.version, {name: dict(found.objects) for name, found in self._collections.items()})
+
+    def load(self, resource: str, key: str, stored: Stored) -> None:
+        """Takes an object in with the version that it has; of the past before it nothing is known."""
+        self.version = max(self.version, stored.version)
+        collection = self.collection(resource)
+        insort(collection.keys, key)
+        collection.objects[key] = stored
+
+    def restore(self, state: State) -> None:
+        """Goes back to a state and forgets the past; versions that were given out since then are given out again."""
+        self.version = state.version
+        for resource in {*self._collections, *state.objects}:
+            collection = self.collection(resource)
+            collection.objects = dict(state.objects.get(resource, {}))
+            collection.keys = sorted(collection.objects)
+        self.compact()
 
     def _versioned(self, obj: Object) -> Stored:
-        self.version += 1
-        metadata = {**obj["metadata"], "resourceVersion": str(self.version)}
+        version = self.version + 1
+        metadata = {**obj["metadata"], "resourceVersion": str(version)}
         # Kind and apiVersion go first, so that they can be cut off.
         ordered = {"kind": obj["kind"], "apiVersion": obj["apiVersion"], **obj, "metadata": metadata}
-        return Stored(ordered, self.version, self._encoder.encode(ordered))
+        return Stored(ordered, version, self._encoder.encode(ordered))

@@ -51,12 +51,23 @@ class Account:
         return Identity(user, (ACCOUNTS, f"{ACCOUNTS}:{self.namespace}", AUTHENTICATED), self.uid)
 
 
+def make_secret() -> bytes:
+    """What tokens are signed with."""
+    return secrets.token_bytes(32)
+
+
 class Tokens:
     """Makes and reads tokens with one secret."""
 
     def __init__(self, secret: bytes | None = None) -> None:
-        self._secret = secret or secrets.token_bytes(32)
+        self._secret = secret or make_secret()
         self._known: dict[str, dict[str, Any]] = {}
+        self.admin = self._sign({"sub": "admin"})
+
+    def revoke(self, secret: bytes) -> None:
+        """Makes every token that was ever given worthless, as if its time were over; the administrator gets another."""
+        self._secret = secret
+        self._known.clear()
         self.admin = self._sign({"sub": "admin"})
 
     def issue(self, account: Account, issued: int, audiences: list[str]) -> str:

@@ -11,14 +11,15 @@ from typing import Any
 import msgspec
 
 from controllers.sandbox.cluster import Cluster, parse_version
-from controllers.sandbox.errors import Cause, StatusError, expired, invalid
+from controllers.sandbox.errors import Cause, StatusError, expired, invalid, version_too_large
 from controllers.sandbox.registry import ResourceInfo
 from controllers.sandbox.selectors import EVERYTHING, Selector
 from controllers.sandbox.storage import Change, Forgotten, Stored
 from controllers.sandbox.typeschema import zero
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-BATCH = 500  # changes that are encoded and sent at once
+BATCH = 500  # changes that are looked at at once
+BATCH_SIZE = 64 * 2**10  # bytes that are sent at once, one line at least
 
 Render = Callable[[Mapping[str, Any]], Any]
 
@@ -70,8 +71,11 @@ class Watcher:
         self._sent: int = 0
 
     def start(self) -> Iterator[bytes]:
-        """The lines before any change. Raises StatusError 410 where the version asked for is forgotten, and 400."""
+        """The lines before any change. Raises StatusError 410 where the version asked for is forgotten, 504 where its
+        state is asked for before it is reached, and 400."""
         asked = parse_version(self._options.resource_version)
+        if self._options.initial_events and asked > self._store.version:
+            raise version_too_large(asked, self._store.version)
         wants_state = self._options.initial_events is True or (self._options.initial_events is None and asked == 0)
         if not wants_state and self._options.initial_events is not False:
             self._position = self._resume(asked)
@@ -96,11 +100,17 @@ class Watcher:
             yield self.bookmark(self._sent, {INITIAL_EVENTS_END: "true"})
 
     def advance(self) -> tuple[bytes, bool]:
-        """The lines of up to ``BATCH`` further changes, and whether there are more. Raises Forgotten."""
-        changes = self._collection.changes_from(self._position, BATCH)
-        self._position += len(changes)
-        # What was sent as initial state must not come again; a version from the future is waited for.
-        lines = [line for change in changes if change.version > self._sent and (line := self._event(change))]
+        """The lines of some further changes, and whether there are more. Raises Forgotten."""
+        lines: list[bytes] = []
+        size = 0
+        for change in self._collection.changes_from(self._position, BATCH):
+            self._position += 1
+            # What was sent as initial state must not come again; a version from the future is waited for.
+            if change.version > self._sent and (line := self._event(change)):
+                lines.append(line)
+                size += len(line)
+            if size >= BATCH_SIZE:
+                break
         return b"".join(lines), self._position < self._collection.end
 
     def bookmark(self, version: int | None = None, annotations: Mapping[str, str] | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""`python -m hack.bench`: measures the controllers on a control plane of its own, then the framework alone.
+"""`python -m hack.bench`: measures the controllers on a control plane, the framework alone, and the sandbox.
 
 Exits with 1 where a domain costs a write that nobody expects or where an idle estate writes; a missed goal is printed
 and is no error, since it depends on the machine.
@@ -13,13 +13,13 @@ from types import FrameType
 
 import uvloop
 
-from hack.bench import domains, framework, machine, scale, writes
+from hack.bench import domains, framework, machine, sandbox, scale, writes
 from hack.bench.estate import Estate, admin_client, estate
 from hack.bench.plan import QUICK, Plan
 from hack.bench.report import Report
 from hack.localcluster import BinariesMissing, ControlPlaneError
 
-PARTS = ("all", "domains", "framework")
+PARTS = ("all", "domains", "framework", "sandbox")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,11 +58,14 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _measure(part: str, plan: Plan, report: Report) -> None:
-    if part != "framework":
+    if part in {"all", "domains"}:
         with estate(plan) as started:
             uvloop.run(_measure_controllers(started, report))
-    if part != "domains":
+    if part in {"all", "framework"}:
         for table in framework.measure(plan):
+            report.add(table)
+    if part in {"all", "sandbox"}:
+        for table in sandbox.measure(plan):
             report.add(table)
 
 

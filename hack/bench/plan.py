@@ -21,8 +21,25 @@ class Plan:
     claims: int = 5000  # ResourceClaims in the large estate
     pods: int = 5000  # pods in the list that is decoded
     queue_keys: int = 200_000  # keys that go through the queue
+    requests: int = 3000  # of each sort to the sandbox, per repeat
+    events: int = 5000  # changes that the sandbox's watchers are told of, per repeat
+    events_rate: float = 1000.0  # of them per second
+    watchers: int = 10
+    sandbox_nodes: int = 10_000  # objects that the sandbox holds
+    sandbox_pods: int = 30_000
 
 
 QUICK = Plan(
-    repeats=2, paced_seconds=3.0, counted=5, idle_seconds=30.0, nodes=200, claims=500, pods=1000, queue_keys=50_000
+    repeats=2,
+    paced_seconds=3.0,
+    counted=5,
+    idle_seconds=30.0,
+    nodes=200,
+    claims=500,
+    pods=1000,
+    queue_keys=50_000,
+    requests=1000,
+    events=2000,
+    sandbox_nodes=1000,
+    sandbox_pods=3000,
 )

@@ -15,7 +15,8 @@ HEADER = ("measurement", "ours", "base", "ratio", "goal", "")
 class Comparison:
     """One figure of ours, a value per repeat, beside a base from the same repeats.
 
-    ``goal`` is the limit of the ratio ours / base, from the project's budgets; ``higher_is_better`` turns it round.
+    ``goal`` is the limit of the ratio ours / base, or of our figure alone where it is ``absolute``, from the project's
+    budgets; ``higher_is_better`` turns it round.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Comparison:
     base: Sequence[float] | None = None
     goal: float | None = None
     higher_is_better: bool = False
+    absolute: bool = False
 
     @property
     def ratio(self) -> Spread | None:
@@ -32,16 +34,18 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """``met`` or ``missed`` by the median; "" where there is no goal."""
-        if self.goal is None or self.ratio is None:
+        judged = Spread.of(self.ours) if self.absolute else self.ratio
+        if self.goal is None or judged is None:
             return ""
-        met = self.ratio.median >= self.goal if self.higher_is_better else self.ratio.median <= self.goal
+        met = judged.median >= self.goal if self.higher_is_better else judged.median <= self.goal
         return "met" if met else "missed"
 
     def cells(self) -> tuple[str, ...]:
         base = shown(Spread.of(self.base), self.unit) if self.base is not None else "-"
         ratio = shown(self.ratio, "x") if self.ratio is not None else "-"
         sign = ">=" if self.higher_is_better else "<="
-        goal = f"{sign} {self.goal:g}x" if self.goal is not None else "-"
+        unit = self.unit if self.absolute else "x"
+        goal = f"{sign} {self.goal:g}{unit}" if self.goal is not None else "-"
         return (self.name, shown(Spread.of(self.ours), self.unit), base, ratio, goal, self.verdict)
 
     def as_json(self) -> dict[str, Any]:
@@ -68,7 +72,8 @@ class Table:
         header = tuple(self.base if cell == "base" else cell for cell in HEADER)
         rows = [header, *(row.cells() for row in self.rows)]
         if all(row.base is None for row in self.rows):
-            rows = [cells[:2] for cells in rows]
+            goals = any(row.goal is not None for row in self.rows)
+            rows = [(*cells[:2], *(cells[4:] if goals else ())) for cells in rows]
         return f"{self.title}\n{aligned(rows)}\n"
 
     def as_json(self) -> dict[str, Any]:

@@ -41,6 +41,11 @@ class ApiServer:
         self._headers = dict(headers)
         self._connections = threading.local()
 
+    @property
+    def authorization(self) -> str:
+        """The header by which the administrator is known, "" where a certificate does that."""
+        return self._headers.get("Authorization", "")
+
     def send(
         self,
         method: str,
@@ -59,10 +64,16 @@ class ApiServer:
             connection.request(method, _with_query(path, query), data, {k: v for k, v in merged.items() if v})
             response = connection.getresponse()
             raw = response.read()
-        except OSError:
+        except (OSError, http.client.HTTPException):
             connection.close()
             raise
         return Reply(response.status, _parsed(raw), dict(response.headers.items()))
+
+    def begin(self, method: str, path: str, **query: str) -> http.client.HTTPSConnection:
+        """Sends a request on a connection of its own; the caller reads the answer, or does not, and closes it."""
+        connection = self._open()
+        connection.request(method, _with_query(path, query), headers=self._headers)
+        return connection
 
     def get(self, path: str, **query: str) -> Reply:
         return self.send("GET", _with_query(path, query))

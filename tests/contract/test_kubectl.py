@@ -132,3 +132,14 @@ def test_rights_are_asked_and_tokens_are_given(kubectl: Kubectl, namespace: str)
     kubectl("create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={namespace}:reader")
     token = kubectl("create", "token", "reader", "--duration=1h").strip()
     assert len(token.split(".")) == 3
+
+
+def test_scale_sets_the_replicas(kubectl: Kubectl, namespace: str) -> None:
+    kubectl("apply", "-f", "-", stdin=DEPLOYMENT.format(namespace=namespace, replicas=1, side="s"))
+    assert kubectl("scale", "deployment", "web", "--replicas=3") == "deployment.apps/web scaled\n"
+    assert kubectl("get", "deployment", "web", "-o", "jsonpath={.spec.replicas}") == "3"
+    assert "Expected replicas to be 5, was 3" in kubectl(
+        "scale", "deployment", "web", "--current-replicas=5", "--replicas=1", fails=True
+    )
+    columns = kubectl("get", "deployment", "web", "--subresource=scale").splitlines()[0].split()
+    assert columns == ["NAME", "DESIRED", "AVAILABLE", "AGE"]

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hack.bench import framework
+from hack.bench import framework, sandbox
 from hack.bench.expectations import CREATION, DELETION, IDLE, Needed, judged
+from hack.bench.plan import Plan
 from hack.bench.report import Comparison, Report, Table, WriteList, aligned, number
 from hack.bench.statistics import Spread, percentile, ratios
 
@@ -70,6 +71,39 @@ def test_repeats_that_do_not_match_are_refused() -> None:
 def test_a_goal_is_met_by_the_median_ratio(ours: float, higher_is_better: bool, verdict: str) -> None:
     row = Comparison("x", "ms", [ours, 1.0, 99.0], [1.0, 1.0, 1.0], 4.0, higher_is_better)
     assert row.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("ours", "higher_is_better", "verdict"),
+    [(4.0, False, "met"), (4.1, False, "missed"), (4.0, True, "met"), (3.9, True, "missed")],
+)
+def test_an_absolute_goal_is_met_by_our_own_median(ours: float, higher_is_better: bool, verdict: str) -> None:
+    row = Comparison("x", "ms", [ours, 1.0, 99.0], [7.0, 7.0, 7.0], 4.0, higher_is_better, absolute=True)
+    assert row.verdict == verdict
+    assert row.cells()[4:] == (f"{'>=' if higher_is_better else '<='} 4ms", verdict)
+
+
+def test_goals_are_shown_without_a_base() -> None:
+    text = Table("Title", [Comparison("x", "ms", [3.0], goal=4.0, absolute=True), Comparison("y", "ms", [3.0])]).text()
+    assert [" ".join(line.split()) for line in text.splitlines()] == [
+        "Title",
+        "measurement ours goal",
+        "x 3.00 ms (3.00..3.00) <= 4ms met",
+        "y 3.00 ms (3.00..3.00) -",
+    ]
+
+
+def test_sandbox_is_measured_with_small_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "SETTLED", 0.1)
+    plan = Plan(
+        repeats=1, requests=30, in_flight=3, events=20, watchers=2, events_rate=200.0, sandbox_nodes=2, sandbox_pods=5
+    )
+    tables = sandbox.measure(plan)
+    rows = {row.name: row for table in tables for row in table.rows}
+    assert {name for name, row in rows.items() if row.goal is not None} == {
+        *("creates", "applies", "p99", "until the kubeconfig is there"),
+    }
+    assert all(value > 0.0 for row in rows.values() for value in row.ours if "CPU" not in row.name)
 
 
 def test_without_goal_or_base_there_is_no_verdict() -> None:
