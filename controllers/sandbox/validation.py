@@ -175,9 +175,11 @@ def prune(value: Any, schema: TypeSchema) -> list[str]:
 def _declared(value: Any, schema: TypeSchema) -> bool:
     """Whether there is nothing to take out, which is quicker to say than what."""
     if isinstance(value, list):
-        return all(_declared(item, schema.element()) for item in value)
+        return schema.type in ("array", "") and all(_declared(item, schema.element()) for item in value)
     if not isinstance(value, dict):
         return True
+    if schema.type not in ("object", ""):
+        return False
     for name, held in value.items():
         member = schema.properties.get(name) or schema.values
         if member is None and not schema.declares(name):
@@ -255,7 +257,7 @@ def _required(schema: TypeSchema) -> tuple[str, ...]:
 
 
 def _sound(value: Any, schema: TypeSchema) -> bool:
-    if type(value) is _plain(schema):
+    if type(value) is _plain(schema) and (type(value) is not int or -(2**31) <= value < 2**31):
         return True
     if value is None:
         return schema.nullable or not schema.type or schema.default is not MISSING
@@ -284,7 +286,7 @@ def _evidently_unique(items: list[Any], schema: TypeSchema) -> bool:
 
 @lru_cache(maxsize=4096)
 def _plain(schema: TypeSchema) -> type | None:
-    """The Python type whose every value is sound; None where there are limits, or several types."""
+    """The Python type whose every value, of 32 bits, is sound; None where there are limits, or several types."""
     scalars = {"string": str, "boolean": bool, "integer": int}
     unlimited = schema.limits == Limits(format=schema.limits.format) and schema.limits.format not in _FORMATS
     return scalars.get(schema.type) if unlimited and not schema.int_or_string else None
