@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from controllers.sandbox.errors import Cause, StatusError, bad_request, invalid
+from controllers.sandbox.errors import Cause, StatusError, bad_request
 from controllers.sandbox.fieldset import (
     EMPTY,
     FieldSet,
@@ -128,9 +128,6 @@ def apply(
         merged, managers = request.run(held, config, managers, True)
     if schema.builtin:
         merged = _without_nulls(merged, schema)
-    else:
-        written = merged if live is None else _written(merged, live, subresource, schema)
-        _refuse_nulls(written, live, schema)
     return settle(live, _with_entries(_sync_last_applied(merged, config, manager), managers))
 
 
@@ -374,13 +371,11 @@ def _written(merged: Object, live: Object, subresource: str, schema: TypeSchema)
     return {**rest, "status": source["status"]} if "status" in source else rest
 
 
-def _refuse_nulls(written: Object, live: Object | None, schema: TypeSchema) -> None:
-    """Refuse what is null after an apply: the real server drops nulls from what it reads only."""
-    if not _has_null(written, schema):
-        return
-    if causes := validate(written, live, schema):
-        group = str(written["apiVersion"]).rpartition("/")[0]
-        raise invalid(group, str(written["kind"]), str(_metadata(written).get("name", "")), causes)
+def causes_of_nulls(merged: Object, live: Object | None, subresource: str, schema: TypeSchema) -> list[Cause]:
+    """What is wrong with an applied object that has a null: the real server drops nulls from what it reads only."""
+    written = merged if live is None else _written(merged, live, subresource, schema)
+    members = {name: value for name, value in written.items() if name != "metadata"}
+    return validate(written, live, schema, subresource) if not schema.builtin and _has_null(members, schema) else []
 
 
 def _named(config: Object) -> str:

@@ -275,7 +275,7 @@ class Cluster:
         found = self.stored(info, namespace, name)
         body = change(self._own_copy(info, found))
         try:
-            decoded = self._decoded(info, lifecycle.check_kind(info, body), options, patched=True)
+            decoded = self._decoded(info, lifecycle.check_kind(info, body, patched=True), options, patched=True)
         except Undecodable as error:
             raise error.of_patch() from None
         lifecycle.check_place(info, decoded.object, namespace, name, named=True)
@@ -298,11 +298,14 @@ class Cluster:
             schema=info.schema,
             now=self.now(),
         )
+        causes = apply.causes_of_nulls(obj, live, options.subresource, info.schema)
         if found is None and (uid := obj["metadata"].get("uid")):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise conflict(info.group, info.plural, name, why)
         decoded = self._decoded(info, lifecycle.check_kind(info, obj), options, patched=True)
         lifecycle.check_place(info, decoded.object, namespace, name, named=True)
+        if causes:
+            raise invalid(info.group, info.kind, name, causes)
         if found is None:
             self._check_namespace(info, namespace, decoded.object)
             obj = lifecycle.without_status(info, _as_new(decoded.object, options))
@@ -371,6 +374,8 @@ class Cluster:
         gone = lifecycle.may_go(info, marked)
         if gone and lifecycle.finalizers(marked) != lifecycle.finalizers(found.object):
             deletion.preconditions.check_again(info, found.object)
+            if dry_run:
+                return Written(lifecycle.nothing(info))
         # What may get time to end is marked before it goes, though there be none.
         noted = info.collection == "pods" and not lifecycle.being_deleted(found.object)
         if dry_run:

@@ -26,8 +26,10 @@ NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_QUALIFIED = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_QUALIFIED = re.compile(f"({_SUBDOMAIN.pattern}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+_MAXIMUM_ANNOTATIONS = 256 * 2**10  # bytes of all keys and values, the API's
 _LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
     "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
@@ -47,6 +49,12 @@ _QUALIFIED_RULE = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
     "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_LABEL_KEY_RULE = (
+    "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. "
+    "'example.com/MyName')"
 )
 _SERVER_FIELDS = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
 _NOT_FROM_CLIENTS = frozenset(
@@ -126,24 +134,21 @@ def check_identity(info: ResourceInfo, obj: Any, namespace: str, name: str = "",
 _TYPE_META = ("apiVersion", "kind")
 
 
-def check_kind(info: ResourceInfo, obj: Any) -> Object:
-    """The body of a write, if it is of the path's kind, with what it did not say of itself. Raises StatusError 400."""
+def check_kind(info: ResourceInfo, obj: Any, *, patched: bool = False) -> Object:
+    """The body of a write, if it is of the path's kind, with what it did not say of itself.
+
+    Raises StatusError 400 and 422; of a ``patched`` custom object 500 where it has lost its version.
+    """
     if not isinstance(obj, dict):
         raise bad_request(f"the body of the request must be a JSON object of kind {info.kind}")
     api_version, kind = obj.get("apiVersion"), obj.get("kind")
     nothing = () if info.custom else (None,)
     if any(name in obj and not isinstance(obj[name], str) and obj[name] not in nothing for name in _TYPE_META):
         raise Undecodable(info, "apiVersion and kind must be strings")
-    if not info.custom:
+    if info.custom:
+        _check_custom_kind(info, obj, patched=patched)
+    else:
         api_version, kind = api_version or info.api_version, kind or info.kind
-    elif kind == info.kind and api_version != info.api_version:
-        given = api_version or ""
-        raise bad_request(
-            f"the API version in the data ({given}) does not match the expected API version ({info.api_version})"
-        )
-    elif kind and kind != info.kind:
-        cause = Cause("FieldValueInvalid", f'Invalid value: "{kind}": must be {info.kind}', "kind")
-        raise invalid(info.group, kind, (obj.get("metadata") or {}).get("name", ""), [cause])
     if (api_version, kind) != (info.api_version, info.kind):
         what = f"{info.kind} in version {info.version!r}".replace("'", '"')
         raise bad_request(f"the object provided is unrecognized: {what} is expected here, not {kind} ({api_version})")
@@ -151,6 +156,26 @@ def check_kind(info: ResourceInfo, obj: Any) -> Object:
     if fault := _metadata_fault(metadata):
         raise Undecodable(info, fault)
     return {**obj, "apiVersion": info.api_version, "kind": info.kind, "metadata": dict(metadata)}
+
+
+def _check_custom_kind(info: ResourceInfo, obj: Object, *, patched: bool) -> None:
+    api_version, kind = obj.get("apiVersion") or "", obj.get("kind") or ""
+    if patched and (not kind or api_version.count("/") > 1):
+        raise Undecodable(info, "Object 'Kind' is missing" if not kind else f"unexpected apiVersion {api_version}")
+    if patched and not api_version:
+        text = "Object 'apiVersion' is missing in 'object has no apiVersion field'"
+        raise StatusError(500, "InternalError", f"Internal error occurred: {text}", [Cause("", text, "")])
+    if kind and api_version != info.api_version and not patched:
+        why = f"does not match the expected API version ({info.api_version})"
+        raise bad_request(f"the API version in the data ({api_version}) {why}")
+    wanted = (("apiVersion", api_version, info.api_version), ("kind", kind, info.kind))
+    causes = [
+        Cause("FieldValueInvalid", f'Invalid value: "{given}": must be {expected}', name)
+        for name, given, expected in wanted
+        if given and given != expected
+    ]
+    if kind and causes:
+        raise invalid(info.group, kind, (obj.get("metadata") or {}).get("name", ""), causes)
 
 
 def check_place(info: ResourceInfo, obj: Object, namespace: str, name: str = "", *, named: bool = False) -> Object:
@@ -441,6 +466,7 @@ def metadata_causes(info: ResourceInfo, obj: Object) -> list[Cause]:
     causes = list(_name_causes(info, metadata))
     for key, value in (metadata.get("labels") or {}).items():
         causes += _label_causes(str(key), value)
+    causes += _annotation_causes(metadata.get("annotations") or {})
     for index, finalizer in enumerate(metadata.get("finalizers") or ()):
         causes += _finalizer_faults(info, str(finalizer), f"metadata.finalizers[{index}]")
     for index, reference in enumerate(metadata.get("ownerReferences") or ()):
@@ -458,25 +484,61 @@ def _name_causes(info: ResourceInfo, metadata: Mapping[str, Any]) -> Iterable[Ca
             text = f"Invalid value: \"{name}\": may not contain '/'"
             yield Cause("FieldValueInvalid", text, "metadata.name")
     elif info.names == "label":
-        if not _LABEL.fullmatch(name):
-            yield Cause("FieldValueInvalid", f'Invalid value: "{name}": {_LABEL_RULE}', "metadata.name")
-    elif len(name) > 253 or not _SUBDOMAIN.fullmatch(name):
-        yield Cause("FieldValueInvalid", f'Invalid value: "{name}": {_SUBDOMAIN_RULE}', "metadata.name")
+        yield from _invalid_as(name, _faults(name, 63, _LABEL, _LABEL_RULE), "metadata.name")
+    else:
+        yield from _invalid_as(name, _faults(name, 253, _SUBDOMAIN, _SUBDOMAIN_RULE), "metadata.name")
+
+
+def _invalid_as(value: str, why: Iterable[str], path: str) -> Iterable[Cause]:
+    return (Cause("FieldValueInvalid", f'Invalid value: "{value}": {each}', path) for each in why)
+
+
+def _faults(text: str, limit: int, pattern: re.Pattern[str], rule: str) -> Iterable[str]:
+    if len(text.encode()) > limit:
+        yield f"must be no more than {limit} bytes"
+    if not pattern.fullmatch(text):
+        yield rule
 
 
 def _label_causes(key: str, value: Any) -> Iterable[Cause]:
-    if not _QUALIFIED.fullmatch(key):
-        yield Cause("FieldValueInvalid", f'Invalid value: "{key}": {_QUALIFIED_RULE}', "metadata.labels")
-    if isinstance(value, str) and not _LABEL_VALUE.fullmatch(value):
-        yield Cause("FieldValueInvalid", f'Invalid value: "{value}": {_LABEL_VALUE_RULE}', "metadata.labels")
+    yield from _invalid_as(key, _key_faults(key), "metadata.labels")
+    if isinstance(value, str):
+        yield from _invalid_as(value, _faults(value, 63, _LABEL_VALUE, _LABEL_VALUE_RULE), "metadata.labels")
+
+
+def _annotation_causes(annotations: Mapping[str, Any]) -> Iterable[Cause]:
+    path = "metadata.annotations"
+    for key in annotations:
+        yield from _invalid_as(key, _key_faults(key.lower()), path)
+    if sum(len(key.encode()) + len(str(value).encode()) for key, value in annotations.items()) > _MAXIMUM_ANNOTATIONS:
+        yield Cause("FieldValueTooLong", f"Too long: may not be more than {_MAXIMUM_ANNOTATIONS} bytes", path)
+
+
+def _key_faults(key: str) -> Iterable[str]:
+    """Why something cannot be the key of a label: a name, and perhaps a domain and a slash before it."""
+    if len(key) <= 253 and _QUALIFIED.fullmatch(key):
+        return
+    prefix, slash, name = key.rpartition("/")
+    if "/" in prefix:
+        yield _LABEL_KEY_RULE
+        return
+    if slash and not prefix:
+        yield "prefix part must be non-empty"
+    elif slash:
+        yield from (f"prefix part {fault}" for fault in _faults(prefix, 253, _SUBDOMAIN, _SUBDOMAIN_RULE))
+    if not name:
+        yield "name part must be non-empty"
+    elif len(name.encode()) > 63:
+        yield "name part must be no more than 63 bytes"
+    if not _NAME_PART.fullmatch(name):
+        yield _QUALIFIED_RULE
 
 
 def _finalizer_faults(info: ResourceInfo, finalizer: str, path: str) -> Iterable[Cause]:
-    if not _QUALIFIED.fullmatch(finalizer):
-        yield Cause("FieldValueInvalid", f'Invalid value: "{finalizer}": {_QUALIFIED_RULE}', "metadata.finalizers")
-    elif info.group == "apiextensions.k8s.io" or info.custom:
+    yield from _invalid_as(finalizer, _key_faults(finalizer), "metadata.finalizers")
+    if info.group == "apiextensions.k8s.io" or info.custom:
         return  # Others than these also demand a domain.
-    elif "/" not in finalizer and finalizer not in {FOREGROUND, ORPHAN, "kubernetes"}:
+    if "/" not in finalizer and finalizer not in {FOREGROUND, ORPHAN, "kubernetes"}:
         why = "name is neither a standard finalizer name nor is it fully qualified"
         yield Cause("FieldValueInvalid", f'Invalid value: "{finalizer}": {why}', path)
 
@@ -565,6 +627,12 @@ def deleted(info: ResourceInfo, live: Object, deletion: Deletion, deadline: str)
     if info.collection == "namespaces":
         result["status"] = {**(live.get("status") or {}), "phase": "Terminating"}
     return result
+
+
+def nothing(info: ResourceInfo) -> Object:
+    """The empty object that a dry run shows where an object would lose its last finalizers and go."""
+    identity = {"kind": info.kind, "apiVersion": info.api_version}
+    return identity if info.custom else {**identity, "metadata": {}, **zero(info.schema)}
 
 
 def grace_period(info: ResourceInfo, live: Mapping[str, Any], deletion: Deletion) -> int:

@@ -349,7 +349,7 @@ class _Faults:
             at = f"{path}[{index}]"
             if schema.list_kind != "atomic":
                 try:
-                    name = element_of(item, schema)
+                    name = _applied_element(item, schema)
                 except KeyMissing as error:
                     yield f"{path}: element {index}: {error}"
                     return
@@ -358,6 +358,17 @@ class _Faults:
                     yield f"{path}: duplicate entries for key {_bracket(item, schema)}"
                 seen.add(name)
             yield from self.of(item, schema.element(), at)
+
+
+def _applied_element(item: Any, schema: TypeSchema) -> str:
+    """The path element of an item that is sent. Raises KeyMissing for one that cannot be told from others."""
+    if schema.list_kind == "set" and item is None:
+        raise KeyMissing("associative list without keys has an element that's an explicit null")
+    if schema.list_kind == "set" and isinstance(item, dict):
+        raise KeyMissing("associative list without keys has an element that's a map type")
+    if schema.list_kind == "set" and isinstance(item, list):
+        raise KeyMissing("not supported: associative list with lists as elements")
+    return element_of(item, schema)
 
 
 def _bracket(item: Any, schema: TypeSchema) -> str:

@@ -570,6 +570,8 @@ class Server:
         return self._object(call, route, written.object, code)
 
     def _object(self, call: Call, route: Route, obj: Object, code: int = 200) -> web.Response:
+        if call.rendering.kind:
+            obj = {"metadata": {}, **obj}
         if call.rendering.kind == "Table":
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
             return self._json(self._rendered_list(call, route.info, [obj], metadata), code)

@@ -118,19 +118,34 @@ def _is_nothing(name: str, held: Any, schema: TypeSchema) -> bool:
 
 def emptied(value: Any, schema: TypeSchema) -> Any:
     """The value as it comes back from the store, which does not tell an empty list or map from none."""
-    if isinstance(value, list):
-        return [emptied(item, schema.element()) for item in value] if value and schema.items else value
-    if not isinstance(value, dict) or not schema.properties:
+    if not value or not _has_empty(schema):
         return value
-    # Metadata, much of which are the records of owners, has no such members.
+    if isinstance(value, list):
+        return [emptied(item, schema.element()) for item in value]
+    if not isinstance(value, dict):
+        return value
     result = {
-        name: emptied(held, schema.field(name)) if name != "metadata" and isinstance(held, dict | list) else held
+        name: emptied(held, schema.field(name)) if isinstance(held, dict | list) else held
         for name, held in value.items()
     }
     for name, nothing in schema.written.items():
         if nothing is None and result.get(name) in ([], {}):
             result[name] = None
     return result
+
+
+@lru_cache(maxsize=4096)
+def _has_empty(schema: TypeSchema) -> bool:
+    """Whether anything in values of a schema is always written, and may be null."""
+    met, left = set[int](), [schema]
+    while left:
+        each = left.pop()
+        if any(nothing is None for nothing in each.written.values()):
+            return True
+        if id(each) not in met:
+            met.add(id(each))
+            left += [part for part in (*each.properties.values(), each.values, each.items) if part is not None]
+    return False
 
 
 def _zero(schema: TypeSchema) -> Any:
@@ -178,7 +193,7 @@ def _declared(value: Any, schema: TypeSchema) -> bool:
         return schema.type in ("array", "") and all(_declared(item, schema.element()) for item in value)
     if not isinstance(value, dict):
         return True
-    if schema.type not in ("object", ""):
+    if not _has_members(schema):
         return False
     for name, held in value.items():
         member = schema.properties.get(name) or schema.values
@@ -187,6 +202,10 @@ def _declared(value: Any, schema: TypeSchema) -> bool:
         if isinstance(held, dict | list) and not _declared(held, member or ANY):
             return False
     return True
+
+
+def _has_members(schema: TypeSchema) -> bool:
+    return schema.type in ("object", "") and not schema.int_or_string
 
 
 def _prune(value: Any, schema: TypeSchema, path: str) -> Iterator[str]:
@@ -198,7 +217,7 @@ def _prune(value: Any, schema: TypeSchema, path: str) -> Iterator[str]:
         return
     for name in list(value):
         at = f"{path}.{name}" if path else name
-        if schema.declares(name) and schema.type in ("object", ""):
+        if schema.declares(name) and _has_members(schema):
             yield from _prune(value[name], schema.field(name), at)
         else:
             del value[name]
