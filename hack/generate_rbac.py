@@ -18,13 +18,21 @@ from controllers.runtime.rbac import Declaration, Permission, rules
 ROOT = Path(__file__).resolve().parents[1]
 NAMESPACE = "gpu-mirage"
 RBAC_GROUP = "rbac.authorization.k8s.io"
-BINARIES: Mapping[str, tuple[str, ...]] = {
+ONE_BY_ONE: Mapping[str, tuple[str, ...]] = {
     "compute-domain": ("controllers.compute_domain", "controllers.channel_slices"),
     "channel-slices": ("controllers.channel_slices",),
     "gpu-slices": ("controllers.gpu_slices",),
     "node-pool": ("controllers.node_pool",),
+    "node-resource-topology": ("controllers.node_resource_topology",),
+    "extended-resource": ("controllers.extended_resource",),
+    "gpu-fractioning": ("controllers.gpu_fractioning",),
 }
-"""Which controllers each binary runs."""
+"""Which controllers each binary runs that runs always the same ones."""
+
+BINARIES = {
+    **ONE_BY_ONE,
+    "all-in-one": tuple(sorted({module for modules in ONE_BY_ONE.values() for module in modules})),
+}
 
 HEADER = "# Generated from what the controllers declare: change that, then run `make generate`.\n"
 

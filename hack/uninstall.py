@@ -16,8 +16,18 @@ from typing import TypeVar
 from controllers.api.core import Namespace, Node
 from controllers.api.dra import served_api
 from controllers.api.nvidia import DOMAIN_KEY, ComputeDomain, ComputeDomainClique
-from controllers.channel_slices.setup import FIELD_MANAGER as SLICE_MANAGER
+from controllers.api.topology import NodeResourceTopology
+from controllers.channel_slices.setup import FIELD_MANAGER as CHANNEL_SLICE_MANAGER
 from controllers.compute_domain.declaration import FIELD_MANAGER as DOMAIN_MANAGER
+from controllers.estate import label_keys
+from controllers.extended_resource.capacity import PLACES, extended, removal
+from controllers.extended_resource.setup import DECLARATION as EXTENDED_RESOURCE
+from controllers.gpu_fractioning import condition as fractioning
+from controllers.gpu_fractioning.setup import DECLARATION as GPU_FRACTIONING
+from controllers.gpu_slices.setup import DECLARATION as GPU_SLICES
+from controllers.node_pool.kinds import NodeTopology
+from controllers.node_pool.setup import DECLARATION as NODE_POOL
+from controllers.node_resource_topology import DECLARATION as TOPOLOGY
 from controllers.runtime.client import EVERYTHING, Client, ClientOptions, Selection
 from controllers.runtime.errors import ApiError, ConfigurationError, Conflict, NotFound, ObjectGone, TransportError
 from controllers.runtime.meta import KubeObject, Resource
@@ -27,8 +37,16 @@ INSTALLED = "app.kubernetes.io/part-of=gpu-mirage,app.kubernetes.io/managed-by=g
 
 SPEC = ("f:spec",)
 STATUS = ("f:status",)
+DATA = ("f:data",)
+ZONES = ("f:zones",)
 LABEL = ("f:metadata", "f:labels", f"f:{DOMAIN_KEY}")
 FINALIZER = ("f:metadata", "f:finalizers", f'v:"{DOMAIN_KEY}"')
+
+NODE_POOL_MANAGER = f"gpu-mirage/{NODE_POOL.name}"
+TOPOLOGY_MANAGER = f"gpu-mirage/{TOPOLOGY.name}"
+CAPACITY_MANAGER = f"gpu-mirage/{EXTENDED_RESOURCE.name}"
+CONDITION_MANAGER = f"gpu-mirage/{GPU_FRACTIONING.name}"
+SLICE_MANAGERS = (CHANNEL_SLICE_MANAGER, f"gpu-mirage/{GPU_SLICES.name}")
 
 ATTEMPTS = 5  # times that a write is tried on an object that somebody else changes meanwhile
 GONE_TIMEOUT = 60.0  # seconds for the controller's pods, and for what an object owns, to go
@@ -65,6 +83,10 @@ class RoleBinding(KubeObject, frozen=True, kw_only=True):
     resource = Resource(RBAC, "v1", "rolebindings", "RoleBinding", namespaced=True)
 
 
+class ConfigMap(KubeObject, frozen=True, kw_only=True):
+    resource = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
+
+
 class ClusterRole(KubeObject, frozen=True, kw_only=True):
     resource = Resource(RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
 
@@ -83,9 +105,9 @@ class CustomResourceDefinition(KubeObject, frozen=True, kw_only=True):
     )
 
 
-DEFINED: tuple[type[KubeObject], ...] = (ComputeDomainClique, ComputeDomain)
+DEFINED: tuple[type[KubeObject], ...] = (ComputeDomainClique, ComputeDomain, NodeResourceTopology)
 RIGHTS: tuple[type[KubeObject], ...] = (ClusterRoleBinding, RoleBinding, ClusterRole, Role, ServiceAccount)
-NAMESPACED_EXTRAS: tuple[type[KubeObject], ...] = (Service, PodDisruptionBudget)
+NAMESPACED_EXTRAS: tuple[type[KubeObject], ...] = (Service, PodDisruptionBudget, ConfigMap)
 # Every namespace has these without anybody's doing, and these kinds only speak of other objects.
 BUILT_IN = frozenset({("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")})
 DERIVED = frozenset({"events", "endpoints"})
@@ -122,8 +144,10 @@ class Uninstaller:
         """Removes everything. Raises ApiError where a right is missing, TimeoutError where something does not go."""
         await self.stop_controllers()
         await self.remove_slices()
+        await self.remove_topologies()
         await self.remove_templates()
         await self.release_nodes()
+        await self.release_node_statuses()
         await self.remove_cliques()
         await self.release_domains()
         await self.remove_definitions()
@@ -152,24 +176,68 @@ class Uninstaller:
         """ResourceSlices of simulated nodes."""
         api = await served_api(self._client)
         for item in await self._list(api.slices) if api else ():
-            if await self._owns(item, SLICE_MANAGER, SPEC, "spec"):
+            if await self._owns(item, SLICE_MANAGERS, SPEC, "spec"):
+                await self._delete(item)
+
+    async def remove_topologies(self) -> None:
+        """NodeResourceTopologies of simulated nodes."""
+        for item in await self._list(NodeResourceTopology):
+            if await self._owns(item, (TOPOLOGY_MANAGER,), ZONES, "zones"):
                 await self._delete(item)
 
     async def remove_templates(self) -> None:
         """Workload templates, with their finalizer. Claims that were made from them stay."""
         api = await served_api(self._client)
         for item in await self._list(api.templates, Selection(labels=DOMAIN_KEY)) if api else ():
-            if await self._owns(item, DOMAIN_MANAGER, SPEC, "spec"):
+            if await self._owns(item, (DOMAIN_MANAGER,), SPEC, "spec"):
                 await self._delete(item)
                 await self._drop_finalizer(item)
 
     async def release_nodes(self) -> None:
-        """The domain label on nodes."""
-        path = "/metadata/labels/" + DOMAIN_KEY.replace("/", "~1")
-        for node in await self._list(Node, Selection(labels=DOMAIN_KEY)):
-            owned = await self._owns(node, DOMAIN_MANAGER, LABEL, f"label {DOMAIN_KEY}")
-            if owned and await self._remove(node, path):
-                self.report.did(f"removed label {DOMAIN_KEY} from", node)
+        """Our labels on nodes, and the ConfigMaps that describe nodes."""
+        for node in await self._list(Node):
+            for key in sorted({DOMAIN_KEY, *label_keys()} & node.labels.keys()):
+                await self._release_label(node, key)
+        for item in await self._list(NodeTopology, Selection(self._namespace, "node-topology=true")):
+            if await self._owns(item, (NODE_POOL_MANAGER,), DATA, "data"):
+                await self._delete(item)
+
+    async def _release_label(self, node: Node, key: str) -> None:
+        path = ("f:metadata", "f:labels", f"f:{key}")
+        owned = await self._owns(node, (DOMAIN_MANAGER, NODE_POOL_MANAGER), path, f"label {key}")
+        if owned and await self._remove(node, "/metadata/labels/" + key.replace("/", "~1")):
+            self.report.did(f"removed label {key} from", node)
+
+    async def release_node_statuses(self) -> None:
+        """Our condition on nodes, and then the resources that it speaks of, where they are ours."""
+        for node in await self._list(Node):
+            if node.condition(fractioning.READY) is not None:
+                await self._release_condition(node)
+            for name in sorted(extended(node.status)):
+                await self._release_resource(node, name)
+
+    async def _release_condition(self, node: Node) -> None:
+        what = f"condition {fractioning.READY}"
+
+        async def remove(current: Node) -> None:
+            if current.condition(fractioning.READY) is not None:
+                await self._client.json_patch(current, fractioning.removal(current), subresource="status")
+
+        owned = await self._owns(node, (CONDITION_MANAGER,), fractioning.FIELD, what, "status")
+        if owned and await self._on_newest(node, remove):
+            self.report.did(f"removed {what} from", node)
+
+    async def _release_resource(self, node: Node, name: str) -> None:
+        """Takes it away in both places at once: what is allocatable follows the capacity where it is missing."""
+        paths = {place: ("f:status", f"f:{place}", f"f:{name}") for place in PLACES}
+        owned = [p for p in PLACES if await self._owns(node, (CAPACITY_MANAGER,), paths[p], f"{p} {name}", "status")]
+
+        async def remove(current: Node) -> None:
+            there = [(place, name) for place in owned if name in getattr(current.status, place)]
+            await self._client.json_patch(current, removal(there), subresource="status")
+
+        if owned and await self._on_newest(node, remove):
+            self.report.did(f"removed resource {name} from", node)
 
     async def remove_cliques(self) -> None:
         """Cliques, which live in the driver namespace and have no owner.
@@ -177,16 +245,16 @@ class Uninstaller:
         The label tells their maker, since nobody owns a list of members that is empty.
         """
         for item in await self._list(ComputeDomainClique, Selection(self._namespace, DOMAIN_KEY)):
-            if await self._owns(item, DOMAIN_MANAGER, LABEL, f"label {DOMAIN_KEY}"):
+            if await self._owns(item, (DOMAIN_MANAGER,), LABEL, f"label {DOMAIN_KEY}"):
                 await self._delete(item)
 
     async def release_domains(self) -> None:
         """Status and finalizer of the users' domains."""
         for domain in await self._list(ComputeDomain):
-            owned = await self._owns(domain, DOMAIN_MANAGER, STATUS, "status", "status")
+            owned = await self._owns(domain, (DOMAIN_MANAGER,), STATUS, "status", "status")
             if owned and await self._remove(domain, "/status", "status"):
                 self.report.did("removed status from", domain)
-            if await self._owns(domain, DOMAIN_MANAGER, FINALIZER, "finalizer"):
+            if await self._owns(domain, (DOMAIN_MANAGER,), FINALIZER, "finalizer"):
                 await self._drop_finalizer(domain)
 
     # -- what was installed -------------------------------------------------------------------------------------------
@@ -255,17 +323,17 @@ class Uninstaller:
         return await self._list(kind, Selection(namespace, INSTALLED))
 
     async def _owns(
-        self, item: KubeObject, manager: str, path: Iterable[str], what: str, subresource: str = ""
+        self, item: KubeObject, ours: Iterable[str], path: Iterable[str], what: str, subresource: str = ""
     ) -> bool:
-        """Whether ``manager`` alone owns a field; one that it shares with others is reported."""
+        """Whether managers of ours alone own a field; one that they share with others is reported."""
         ownership = await self._client.get_ownership(type(item), item.name, item.namespace)
         if ownership is None or ownership.uid != item.uid:
             return False
         managers = ownership.managers_of(*path, subresource=subresource)
-        if manager in managers and len(managers) > 1:
-            others = ", ".join(sorted(managers - {manager}))
-            self.report.leave(f"{what} of {describe(item)}", f"{others} owns it too")
-        return managers == {manager}
+        others = managers - set(ours)
+        if others and others != managers:
+            self.report.leave(f"{what} of {describe(item)}", f"{', '.join(sorted(others))} owns it too")
+        return bool(managers) and not others
 
     async def _delete(self, item: KubeObject) -> None:
         if item.deleting:
@@ -286,7 +354,7 @@ class Uninstaller:
 
         return await self._on_newest(item, remove)
 
-    async def _on_newest(self, item: KubeObject, write: Callable[[KubeObject], Awaitable[None]]) -> bool:
+    async def _on_newest(self, item: T, write: Callable[[T], Awaitable[None]]) -> bool:
         """Runs a guarded write on the object as it is now; False where it is gone.
 
         Raises Conflict where somebody changes it ``ATTEMPTS`` times in a row.

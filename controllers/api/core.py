@@ -1,8 +1,12 @@
 """The core group, as far as controllers read it."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Self
 
+import msgspec
+from msgspec.structs import replace
+
+from controllers.api.sharing import shared
 from controllers.runtime import KubeObject, Projection, Resource
 
 POOL_LABEL = "run.ai/simulated-gpu-node-pool"
@@ -18,6 +22,10 @@ class NodeCondition(Projection, frozen=True, kw_only=True):
 
 
 class NodeStatus(Projection, frozen=True, kw_only=True):
+    """``capacity`` and ``allocatable`` are quantities as the API writes them, by the name of the resource."""
+
+    capacity: Mapping[str, str] = {}
+    allocatable: Mapping[str, str] = {}
     conditions: tuple[NodeCondition, ...] = ()
 
 
@@ -33,7 +41,12 @@ class Node(KubeObject, frozen=True, kw_only=True):
     @property
     def ready(self) -> bool:
         """Whether the condition Ready is True; a node without the condition is not ready."""
-        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions)
+        condition = self.condition("Ready")
+        return condition is not None and condition.status == "True"
+
+    def condition(self, type_: str) -> NodeCondition | None:
+        """The condition of a type, None where the node has none."""
+        return next((condition for condition in self.status.conditions if condition.type == type_), None)
 
 
 def is_simulated(node: Node, pool_label: str) -> bool:
@@ -49,3 +62,60 @@ class ConfigMap(KubeObject, frozen=True, kw_only=True):
 
 class Namespace(KubeObject, frozen=True, kw_only=True):
     resource: ClassVar[Resource] = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+
+
+class Resources(Projection, frozen=True, kw_only=True):
+    """Quantities by the name of the resource; the server gives a limit without a request one of the same amount."""
+
+    requests: Mapping[str, str] = {}
+    limits: Mapping[str, str] = {}
+
+
+class Container(Projection, frozen=True, kw_only=True):
+    resources: Resources = Resources()
+    restart_policy: str = ""
+
+
+class PodSpec(Projection, frozen=True, kw_only=True):
+    """``resources`` are those of the pod as a whole, which few pods have."""
+
+    node_name: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    resources: Resources = Resources()
+
+
+class PodStatus(Projection, frozen=True, kw_only=True):
+    phase: str = ""
+
+
+_NONE: Mapping[str, str] = {}
+
+
+class Pod(KubeObject, frozen=True, kw_only=True):
+    resource: ClassVar[Resource] = Resource("", "v1", "pods", "Pod", namespaced=True)
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @classmethod
+    def decode(cls, raw: bytes | msgspec.Raw) -> Self:
+        """Keeps equal parts once, and leaves out metadata that nobody reads of a pod: there may be very many."""
+        pod = super().decode(raw)
+        spec = replace(
+            pod.spec,
+            containers=shared(pod.spec.containers),
+            init_containers=shared(pod.spec.init_containers),
+            resources=shared(pod.spec.resources),
+        )
+        metadata = replace(pod.metadata, labels=_NONE, annotations=_NONE, owner_references=(), finalizers=())
+        return replace(pod, metadata=metadata, spec=spec, status=shared(pod.status))
+
+    @property
+    def node_name(self) -> str:
+        """The node that it is bound to, "" before that."""
+        return self.spec.node_name
+
+    @property
+    def running(self) -> bool:
+        return self.status.phase == "Running"

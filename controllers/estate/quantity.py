@@ -1,26 +1,13 @@
-"""Kubernetes quantities as exact numbers."""
+"""Kubernetes quantities as exact numbers that can be divided."""
 
-import re
 from fractions import Fraction
 
-_SUFFIXES = {
-    "": 1,
-    **{suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
-    **{suffix: 1000**power for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), 1)},
-    **{suffix: Fraction(1, 1000**power) for power, suffix in enumerate(("m", "u", "n"), 1)},
-}
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
-MAX_LENGTH = 40  # characters; what is longer is a mistake
+from controllers.api.quantity import parse_quantity
 
 
 def parse(text: str) -> Fraction:
     """The number that a quantity means. Raises ValueError for text that is none."""
-    match = _QUANTITY.fullmatch(text) if len(text) <= MAX_LENGTH else None
-    if match is None:
-        raise ValueError(f"{text!r} is not a quantity")
-    number, exponent, suffix = match.groups()
-    scale = Fraction(10) ** int(exponent) if exponent else _SUFFIXES[suffix or ""]
-    return Fraction(number) * scale
+    return Fraction(parse_quantity(text))
 
 
 def milli(number: Fraction) -> str:

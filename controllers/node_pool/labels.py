@@ -1,6 +1,6 @@
 """The labels of a node: ours are kept as they should be, those of others are left alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cachetools import LRUCache
@@ -55,15 +55,27 @@ class NodeLabels:
             return frozenset()
         foreign = {key: node.labels[key] for key in KEYS & node.labels.keys() if self._others(live, key)}
         self._foreign[node.uid] = foreign
-        # An equal value would make us an owner of somebody else's label, so those are left out, too.
-        ours = {key: value for key, value in desired.items() if key not in foreign}
-        if difference(node.labels, desired, foreign) and (ours or self._wrote_any(live, node)):
-            await self._client.apply(node, {"metadata": {"labels": ours}})
+        if difference(node.labels, desired, foreign):
+            # An equal value would make us an owner of somebody else's label, so those are left out, too.
+            await self._write(node, {k: v for k, v in desired.items() if k not in foreign}, self._written(live, node))
         return frozenset(key for key in foreign if key in desired and foreign[key] != desired[key])
 
-    def _wrote_any(self, live: LiveOwnership, node: Node) -> bool:
-        owners = (live.managers_of("f:metadata", "f:labels", f"f:{key}") for key in KEYS & node.labels.keys())
-        return any(self._client.field_manager in managers for managers in owners)
+    async def _write(self, node: Node, desired: Mapping[str, str], written: Sequence[str]) -> None:
+        if desired:
+            await self._client.apply(node, {"metadata": {"labels": desired}})
+        elif written:
+            # An apply that names no label takes all of them with it where nobody owns any, not just ours.
+            await self._client.json_patch(node, [{"op": "remove", "path": _path(key)} for key in written])
+
+    def _written(self, live: LiveOwnership, node: Node) -> list[str]:
+        """The labels that we alone wrote."""
+        ours = frozenset({self._client.field_manager})
+        present = sorted(KEYS & node.labels.keys())
+        return [key for key in present if live.managers_of("f:metadata", "f:labels", f"f:{key}") == ours]
 
     def _others(self, live: LiveOwnership, key: str) -> bool:
         return bool(live.managers_of("f:metadata", "f:labels", f"f:{key}") - {self._client.field_manager})
+
+
+def _path(key: str) -> str:
+    return "/metadata/labels/" + key.replace("~", "~0").replace("/", "~1")

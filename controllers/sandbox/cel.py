@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from controllers.sandbox.quantity import parse_quantity
+from controllers.api.quantity import parse_quantity
 from controllers.sandbox.typeschema import MISSING, Rule, TypeSchema
 
 try:

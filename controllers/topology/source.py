@@ -19,6 +19,8 @@ from controllers.topology.options import TopologyOptions
 PERMISSIONS = permissions(TopologyConfig, "list", "watch")
 """What a controller declares for its driver namespace to have a topology."""
 
+LABEL_FIELD = "nodePoolLabelKey"
+
 logger = logs.get_logger(__name__)
 
 
@@ -44,6 +46,7 @@ class TopologySource:
         self._stale = asyncio.Event()
         self._stale.set()
         self._good: dict[str, Pool] = {}
+        self._labels: set[str] = set()  # every pool label that was ever read
         self._estate = Estate()
         self._metric = manager.metrics.gauge(
             "gpu_mirage_topology_problems", "Mistakes in the topology document and its profiles."
@@ -62,6 +65,9 @@ class TopologySource:
     def pool_of(self, node: Node) -> Pool | Undecided | None:
         """The pool of a node, None where it is in none."""
         estate = self.estate
+        if not self._labels:
+            # Which nodes are in pools at all is not known.
+            return Undecided(str(estate.problems[0]))
         name = node.labels.get(estate.pool_label)
         if name is None:
             return None
@@ -71,9 +77,9 @@ class TopologySource:
         return Undecided(str(found)) if found else None
 
     def nodes(self, nodes: Iterable[Node]) -> list[Request]:
-        """The requests of all nodes that carry the pool label: what a change of the topology may concern."""
-        label = self.estate.pool_label
-        return [node.key for node in nodes if label in node.labels]
+        """The requests of all nodes that carry the pool label, or one that was it: what a change may concern."""
+        self._refresh()
+        return [node.key for node in nodes if not self._labels.isdisjoint(node.labels)]
 
     async def _follow(self) -> None:
         """Reads every state of the ConfigMaps, also where nobody asks: the next one may be unreadable."""
@@ -97,7 +103,7 @@ class TopologySource:
         config = self._configs.get(self._key)
         read = self._read(config)
         self._good = {**self._kept(read), **read.pools}
-        estate = Estate(read.pool_label, self._good, read.problems)
+        estate = Estate(self._label_of(read), self._good, read.problems)
         if config is not None and estate.problems != self._estate.problems:
             self._report(config, estate.problems)
         self._metric.set(len(estate.problems))
@@ -116,13 +122,25 @@ class TopologySource:
     def _custom(self) -> list[GpuProfile]:
         return [profile for profile in self._profiles.list() if profile.name.startswith(PROFILE_PREFIX)]
 
+    def _label_of(self, read: Estate) -> str:
+        """The pool label; the last good one where the document does not tell."""
+        if any(problem.path.startswith(LABEL_FIELD) for problem in read.problems) or _is_unreadable(read):
+            return self._estate.pool_label
+        self._labels.add(read.pool_label)
+        return read.pool_label
+
     def _kept(self, read: Estate) -> dict[str, Pool]:
         """The last good state of the pools that cannot be read now."""
         spoilt = {problem.pool for problem in read.problems}
-        whole = not read.pools and "" in spoilt
+        whole = _is_unreadable(read)
         return {name: pool for name, pool in self._good.items() if whole or name in spoilt}
 
     def _report(self, config: TopologyConfig, problems: Iterable[Problem]) -> None:
         for problem in problems:
             logger.warning("mistake in the topology", path=problem.path, why=problem.why, fix=problem.fix)
             self._recorder.event(config, "Warning", "InvalidTopology", str(problem), "ReadTopology")
+
+
+def _is_unreadable(read: Estate) -> bool:
+    """Whether a document says nothing at all of pools, not even which are wrong."""
+    return not read.pools and bool(read.problems) and not any(problem.pool for problem in read.problems)

@@ -2,25 +2,28 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from controllers.all_in_one import PARTS
 from hack.demo import tables
 from hack.demo.borrowed import Unfit
-from hack.demo.manifests import samples_for, without_deployments
+from hack.demo.estate import Estate
+from hack.demo.manifests import installation, samples_for
 from hack.demo.options import DemoOptions
 from hack.demo.progress import Progress, State
-from hack.localcluster import ControllerProcess, Environment, delete_nodes, make_nodes
+from hack.localcluster import ControllerProcess, Environment, delete_nodes
 from hack.localcluster.controllers import NAMESPACE, REPOSITORY
-from hack.localcluster.nodes import POOL_LABEL, clique, is_schedulable
+from hack.localcluster.nodes import CLIQUE_LABEL, POOL_LABEL, apply_nodes, is_schedulable
 
-INSTALLATION = ("config/default", "config/base/channel-slices")
+INSTALLATION = ("config/overlays/all-in-one", "crds/noderesourcetopology")
 SAMPLES = "config/samples"
-DRIVER = "compute-domain.nvidia.com"
+CHANNELS, GPUS = "compute-domain.nvidia.com", "gpu.nvidia.com"
+"""Drivers of slices."""
 
 TIMEOUT = 120.0
 """Seconds for one step; a busy machine, not the controllers, needs more than a few."""
@@ -43,7 +46,11 @@ class Demo:
         self._progress = progress
         self._namespace = options.prefix
         self._controllers: list[ControllerProcess] = []
+        self._wanted = 0  # nodes
         self._samples = samples_for(self._rendered(SAMPLES), self._namespace, options.nodes)
+        self._estate = Estate(options.prefix, options.racks, options.nodes_per_rack)
+        # In a cluster of the demo's own the usual name, so that what the documentation says works there.
+        self._topology = options.prefix if options.kubeconfig else "topology"
 
     def run(self, cleanup: ExitStack) -> None:
         """Bring the domain to Ready. What must be taken back from a borrowed cluster is pushed on `cleanup`.
@@ -52,13 +59,14 @@ class Demo:
         """
         if self._options.kubeconfig:
             self._refuse_existing("namespace", [self._namespace])
-            self._refuse_existing("node", self._node_names())
-        deployed = self._deployed_controllers()
-        if not deployed:
-            self._install()
-        self._make_nodes(cleanup)
-        if not deployed:
+            self._refuse_existing("node", self._estate.nodes)
+        if self._deployed_controllers():
+            self._make_nodes(cleanup, self._estate.racked_node_manifests())
+        else:
+            self._install(cleanup)
+            self._make_nodes(cleanup, self._estate.node_manifests())
             self._start_controllers()
+            self._follow("the estate", self._estate_state)
         self._follow("the channel slices", self._slices_state)
         self._apply_samples(cleanup)
         self._follow("readiness of the domain", self._domain_state)
@@ -68,11 +76,12 @@ class Demo:
         kubectl, inside = self._cluster.kubectl, f"--namespace={self._namespace}"
         domain = self._domain()
         sections = {
+            "Nodes": tables.nodes(self._nodes(), self._slices(GPUS), self._zones()),
             "Domain": kubectl("get", "computedomains", self._samples.domain, inside),
             "Members": tables.members(domain),
             "Template": kubectl("get", "resourceclaimtemplates", inside),
             "Claims": tables.claims(self._items("resourceclaims")),
-            "Slices": tables.slices(self._slices()),
+            "Slices": tables.slices([*self._slices(CHANNELS), *self._slices(GPUS)]),
         }
         return "\n\n".join(f"{title}\n{table.strip()}" for title, table in sections.items())
 
@@ -103,18 +112,32 @@ class Demo:
             self._progress.say(f"the cluster's own {', '.join(names)} will serve the demo")
         return names
 
-    def _install(self) -> None:
-        documents = [document for path in INSTALLATION for document in self._rendered(path)]
-        self._apply(without_deployments(documents))
+    def _install(self, cleanup: ExitStack) -> None:
+        rendered = [document for path in INSTALLATION for document in self._rendered(path)]
+        documents = [document for document in rendered if not self._is_of_others(document)]
+        self._apply(installation(documents))
+        if self._options.kubeconfig:
+            cleanup.callback(self._remove_topology)
+        self._apply([self._estate.topology(self._topology)])
         definitions = [item["metadata"]["name"] for item in documents if item["kind"] == "CustomResourceDefinition"]
         self._cluster.kubectl("wait", "--for=condition=Established", "customresourcedefinitions", *definitions)
-        self._progress.say("CRDs, device classes, accounts and rights are applied")
+        self._progress.say("CRDs, device classes, accounts, rights and the topology are applied")
 
-    def _make_nodes(self, cleanup: ExitStack) -> None:
+    def _is_of_others(self, document: Manifest) -> bool:
+        """Whether it is a definition that somebody else has installed already, with a schema of their own."""
+        if document["kind"] != "CustomResourceDefinition" or not self._options.kubeconfig:
+            return False
+        name = document["metadata"]["name"]
+        labels = self._cluster.kubectl(
+            "get", "customresourcedefinition", name, "--ignore-not-found", "--output=jsonpath={.metadata}"
+        )
+        return bool(labels) and json.loads(labels).get("labels", {}).get("app.kubernetes.io/part-of") != "gpu-mirage"
+
+    def _make_nodes(self, cleanup: ExitStack, manifests: Sequence[Manifest]) -> None:
         if self._options.kubeconfig:
             cleanup.callback(self._remove_nodes)
-        racks = {clique(rack): self._options.nodes_per_rack for rack in range(self._options.racks)}
-        make_nodes(self._cluster, racks, prefix=self._node_prefix, pool=self._namespace)
+        apply_nodes(self._cluster, manifests)
+        self._wanted = len(manifests)
         try:
             self._follow("readiness of the nodes", self._nodes_state, NODES_TIMEOUT)
         except TimeoutError as error:
@@ -125,10 +148,13 @@ class Demo:
 
     def _start_controllers(self) -> None:
         self._controllers = [
-            ControllerProcess(self._cluster, arguments=["--no-channel-slices"]),
             ControllerProcess(
-                self._cluster, package="channel_slices", account="gpu-mirage-channel-slices", name="channel-slices"
-            ),
+                self._cluster,
+                package="all_in_one",
+                account="gpu-mirage-all-in-one",
+                name="all-in-one",
+                arguments=[f"--controllers={','.join(PARTS)}", f"--topology-name={self._topology}"],
+            )
         ]
         for controller in self._controllers:
             controller.start(wait=False)
@@ -147,7 +173,10 @@ class Demo:
 
     def _remove_nodes(self) -> None:
         self._progress.say("removing the nodes")
-        delete_nodes(self._cluster, self._node_names())
+        delete_nodes(self._cluster, self._estate.nodes)
+
+    def _remove_topology(self) -> None:
+        self._cluster.kubectl("delete", "configmap", self._topology, f"--namespace={NAMESPACE}", "--ignore-not-found")
 
     def _remove_namespace(self) -> None:
         self._progress.say(f"removing the namespace {self._namespace}")
@@ -178,17 +207,28 @@ class Demo:
 
     def _nodes_state(self) -> State:
         ready = [node for node in self._nodes() if is_schedulable(node)]
-        text = f"nodes ready {len(ready)}/{self._options.nodes} in {self._options.racks} racks"
-        return State(text, len(ready) >= self._options.nodes)
+        return State(f"nodes ready {len(ready)}/{self._wanted}", len(ready) >= self._wanted)
 
     def _controllers_state(self) -> State:
         ready = [controller.name for controller in self._controllers if controller.ready()]
         text = f"controllers ready {len(ready)}/{len(self._controllers)} {', '.join(ready)}".strip()
         return State(text, len(ready) == len(self._controllers))
 
+    def _estate_state(self) -> State:
+        racked = {node["metadata"]["labels"].get(CLIQUE_LABEL) for node in self._nodes()} - {None}
+        counted = [node for node in self._nodes() if tables.counted_gpus(node)]
+        done = {
+            "racks": (len(racked), self._options.racks),
+            "nodes with GPU slices": (len(self._slices(GPUS)), self._options.nodes),
+            "nodes with nvidia.com/gpu": (len(counted), len(self._estate.hall_nodes)),
+            "nodes with NUMA zones": (len(self._zones()), len(self._estate.hall_nodes)),
+        }
+        text = ", ".join(f"{what} {there}/{wanted}" for what, (there, wanted) in done.items())
+        return State(text, all(there >= wanted for there, wanted in done.values()))
+
     def _slices_state(self) -> State:
-        found = len(self._slices())
-        return State(f"channel slices {found}/{self._options.nodes}", found >= self._options.nodes)
+        found = len(self._slices(CHANNELS))
+        return State(f"channel slices {found}/{self._wanted}", found >= self._wanted)
 
     def _domain_state(self) -> State:
         total, status = self._options.nodes, self._domain().get("status", {})
@@ -205,23 +245,20 @@ class Demo:
 
     # -- looking at the cluster ---------------------------------------------------------------------------------------
 
-    @property
-    def _node_prefix(self) -> str:
-        return f"{self._options.prefix}-rack"
-
-    def _node_names(self) -> list[str]:
-        racks, size = range(self._options.racks), range(self._options.nodes_per_rack)
-        return [f"{self._node_prefix}-{rack}-{node}" for rack in racks for node in size]
-
     def _nodes(self) -> list[Manifest]:
-        selector = f"--selector={POOL_LABEL}={self._namespace}"
-        items: list[Manifest] = self._cluster.kubectl_json("get", "nodes", selector)["items"]
+        pools = f"{POOL_LABEL} in ({self._estate.rack_pool},{self._estate.hall_pool})"
+        items: list[Manifest] = self._cluster.kubectl_json("get", "nodes", f"--selector={pools}")["items"]
         return items
 
-    def _slices(self) -> list[Manifest]:
-        wanted = set(self._node_names())
-        items = self._cluster.kubectl_json("get", "resourceslices", f"--field-selector=spec.driver={DRIVER}")["items"]
+    def _slices(self, driver: str) -> list[Manifest]:
+        wanted = set(self._estate.nodes)
+        items = self._cluster.kubectl_json("get", "resourceslices", f"--field-selector=spec.driver={driver}")["items"]
         return [item for item in items if item["spec"].get("nodeName") in wanted]
+
+    def _zones(self) -> list[Manifest]:
+        wanted = set(self._estate.nodes)
+        items = self._cluster.kubectl_json("get", "noderesourcetopologies")["items"]
+        return [item for item in items if item["metadata"]["name"] in wanted]
 
     def _domain(self) -> Manifest:
         return self._cluster.kubectl_json(

@@ -20,9 +20,9 @@ class Samples:
     workers: str
 
 
-def without_deployments(documents: Iterable[Manifest]) -> list[Manifest]:
-    """The installation as far as it is needed where the controllers run as processes of this machine."""
-    return [document for document in documents if document["kind"] != "Deployment"]
+def installation(documents: Iterable[Manifest]) -> list[Manifest]:
+    """What is installed where the controllers run as processes of this machine, and the demo has its own topology."""
+    return [document for document in documents if document["kind"] not in {"Deployment", "ConfigMap"}]
 
 
 def samples_for(documents: Sequence[Manifest], namespace: str, nodes: int) -> Samples:

@@ -57,13 +57,16 @@ def make_nodes(environment: Environment, racks: Mapping[str, int], prefix: str, 
 
     A node that exists keeps its status and gets the labels that it should have.
     """
-    if not sum(racks.values()):
-        return []
-    manifests = rack_manifests(racks, prefix, pool)
-    listing = {"apiVersion": "v1", "kind": "List", "items": manifests}
-    environment.kubectl(
-        "apply", "--server-side", "--field-manager=local-cluster", "--filename=-", input=json.dumps(listing)
-    )
+    return apply_nodes(environment, rack_manifests(racks, prefix, pool))
+
+
+def apply_nodes(environment: Environment, manifests: Sequence[Manifest]) -> list[str]:
+    """Create the nodes of `manifests`, or change their labels, and return their names."""
+    if manifests:
+        listing = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+        environment.kubectl(
+            "apply", "--server-side", "--field-manager=local-cluster", "--filename=-", input=json.dumps(listing)
+        )
     return [manifest["metadata"]["name"] for manifest in manifests]
 
 

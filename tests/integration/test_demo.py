@@ -119,7 +119,9 @@ def test_demo_of_any_size_becomes_ready_and_ends_cleanly_on_sigint(cluster: str,
 
     wait_until(lambda: not processes_of(data_dir), ORPHAN_TIMEOUT, "the end of the demo's processes")
     names = {f"{prefix}-rack-{rack}-{node}" for rack in range(racks) for node in range(nodes_per_rack)}
-    assert set(nodes) == names
+    hall = {f"{prefix}-hall-{node}" for node in range(2)}
+    assert set(nodes) == names | hall
+    assert {nodes[name]["nvidia.com/gpu.product"] for name in hall} == {"NVIDIA-H100-80GB-HBM3"}
     assert domain["spec"]["numNodes"] == racks * nodes_per_rack
     members = {member["name"]: member for member in domain["status"]["nodes"]}
     assert set(members) == names
@@ -130,10 +132,13 @@ def test_demo_of_any_size_becomes_ready_and_ends_cleanly_on_sigint(cluster: str,
         assert sorted(member["index"] for member in in_rack) == list(range(nodes_per_rack))
         assert {nodes[member["name"]]["nvidia.com/gpu.clique"] for member in in_rack} == {clique}
     assert sorted(claimed_node(claim) for claim in claims) == sorted(names)
-    assert {item["spec"]["nodeName"] for item in slices} == names
-    account = "system:serviceaccount:gpu-mirage:gpu-mirage"
-    assert writers(data_dir / "audit.log", "resourceslices") == {f"{account}-channel-slices"}
-    assert writers(data_dir / "audit.log", "computedomaincliques") == {f"{account}-compute-domain"}
+    assert {(item["spec"]["driver"], item["spec"]["nodeName"]) for item in slices} == {
+        *(("compute-domain.nvidia.com", name) for name in names | hall),
+        *(("gpu.nvidia.com", name) for name in names),
+    }
+    account = "system:serviceaccount:gpu-mirage:gpu-mirage-all-in-one"
+    for resource in ("resourceslices", "computedomaincliques", "noderesourcetopologies"):
+        assert writers(data_dir / "audit.log", resource) == {account}
 
 
 @on_both

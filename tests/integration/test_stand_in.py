@@ -7,17 +7,21 @@ from typing import Any
 
 import pytest
 
+from hack.localcluster import LOCAL, SANDBOX, Environment, SandboxEnvironment
 from tests.contract.api_server import ApiServer
-from tests.integration.worlds import REAL, SANDBOX, Manifest, World, gpu, running, scheduled
+from tests.contract.conftest import connect
+from tests.integration.worlds import Manifest, World, gpu, scheduled
 
 NOT_READY = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
 ACCOUNT_TIMEOUT = 30.0  # seconds until a new namespace must have its service account
 
 
-@pytest.fixture(scope="module", params=[SANDBOX, pytest.param(REAL, marks=pytest.mark.control_plane)])
-def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with running(request.param, tmp_path_factory.mktemp("stand-in")) as found:
-        yield found
+@pytest.fixture(scope="module")
+def api(environment: Environment) -> Iterator[ApiServer]:
+    name = SANDBOX if isinstance(environment, SandboxEnvironment) else LOCAL
+    found = connect(name, environment.admin_kubeconfig)
+    yield found
+    found.close()
 
 
 @pytest.fixture
@@ -343,8 +347,9 @@ def test_pool_offers_its_newest_generation_once_that_is_complete(world: World) -
     world.add_claim("claim")
     old = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
     new = {"name": "pool", "generation": 2, "resourceSliceCount": 2}
-    world.add_slice("old", [{"name": "old"}], nodeName=node, pool=old)
+    # The older one last: who sees that, has seen the newer one, too.
     world.add_slice("new", [{"name": "new"}], nodeName=node, pool=new)
+    world.add_slice("old", [{"name": "old"}], nodeName=node, pool=old)
     world.add_pod("worker", claim="claim")
     world.wait_refused("worker", "cannot allocate all claims")
     world.add_slice("rest", [{"name": "rest"}], nodeName=node, pool=new)

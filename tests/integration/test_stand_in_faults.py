@@ -14,8 +14,9 @@ import uvloop
 
 from controllers.sandbox import Sandbox, SandboxOptions
 from controllers.sandbox.stand_in import StandIn
+from hack.localcluster import SANDBOX
 from tests.contract.conftest import connect
-from tests.integration.worlds import SANDBOX, TIMEOUT, Manifest, World, gpu, running
+from tests.integration.worlds import TIMEOUT, Manifest, World, gpu, running
 
 PROTECTION = "resource.kubernetes.io/delete-protection"
 GOODBYE = 0.1  # seconds in which connections that are closed get to end their TLS
@@ -24,8 +25,8 @@ T = TypeVar("T")
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with running(SANDBOX, tmp_path) as api:
+def world() -> Iterator[World]:
+    with running() as api:
         yield made(World(api, f"w{uuid.uuid4().hex[:8]}"))
 
 

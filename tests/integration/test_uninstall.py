@@ -19,6 +19,7 @@ from tests.integration.environments import BOTH, started
 ROOT = Path(__file__).resolve().parents[2]
 CONTROLLER = "gpu-mirage/compute-domain"
 SLICES = "gpu-mirage/channel-slices"
+TOPOLOGIES = "gpu-mirage/node-resource-topology"
 STRANGER = "stranger"
 KEY = "resource.nvidia.com/computeDomain"
 GROUP = "resource.nvidia.com/v1beta1"
@@ -74,8 +75,23 @@ def write_slice(cluster: Environment, name: str, manager: str) -> None:
     write(cluster, manager, body)
 
 
+def install_topologies(cluster: Environment) -> None:
+    cluster.kubectl("apply", "--server-side", f"--kustomize={ROOT / 'crds' / 'noderesourcetopology'}")
+    cluster.kubectl("wait", "--for=condition=Established", "customresourcedefinitions", "--all")
+
+
+def write_topology(cluster: Environment, name: str, manager: str) -> None:
+    body = {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": {"name": name}}
+    write(cluster, manager, {**body, "zones": [{"name": "node-0", "type": "Node"}]})
+
+
 def label_node(cluster: Environment, name: str, manager: str) -> None:
     write(cluster, manager, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {KEY: UID}}})
+
+
+def write_status(cluster: Environment, name: str, manager: str, status: Manifest) -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
+    write(cluster, manager, node, "--subresource=status")
 
 
 def uninstall(cluster: Environment) -> str:
@@ -114,6 +130,9 @@ def test_all_that_is_ours_goes_and_what_others_wrote_stays_as_it_was(cluster: En
     write_clique(cluster, CLIQUE_B, STRANGER)
     write_slice(cluster, "slice-0", SLICES)
     write_slice(cluster, "slice-1", STRANGER)
+    install_topologies(cluster)
+    write_topology(cluster, "node-0-0", TOPOLOGIES)
+    write_topology(cluster, "node-0-1", STRANGER)
     label_node(cluster, "node-0-2", CONTROLLER)
     label_node(cluster, "node-0-2", STRANGER)  # now both own it
     foreign = {
@@ -121,6 +140,7 @@ def test_all_that_is_ours_goes_and_what_others_wrote_stays_as_it_was(cluster: En
         "resourceclaimtemplate": "template-1",
         "computedomainclique": f"{UID}.{CLIQUE_B}",
         "resourceslice": "slice-1",
+        "noderesourcetopology": "node-0-1",
         "node": "node-0-1",
     }
     before = {kind: essence(objects(cluster, kind)[name]) for kind, name in foreign.items()}
@@ -131,6 +151,7 @@ def test_all_that_is_ours_goes_and_what_others_wrote_stays_as_it_was(cluster: En
     assert objects(cluster, "resourceclaimtemplate").keys() == {"template-1"}
     assert objects(cluster, "computedomainclique").keys() == {f"{UID}.{CLIQUE_B}"}
     assert objects(cluster, "resourceslice").keys() == {"slice-1"}
+    assert objects(cluster, "noderesourcetopology").keys() == {"node-0-1"}
     ours = objects(cluster, "computedomain")["domain-0"]
     assert ours["spec"]["channel"]["resourceClaimTemplate"] == {"name": "domain-0-channel"}
     assert "status" not in ours
@@ -140,6 +161,7 @@ def test_all_that_is_ours_goes_and_what_others_wrote_stays_as_it_was(cluster: En
     assert installed_names(cluster) == [
         "customresourcedefinition.apiextensions.k8s.io/computedomaincliques.resource.nvidia.com",
         "customresourcedefinition.apiextensions.k8s.io/computedomains.resource.nvidia.com",
+        "customresourcedefinition.apiextensions.k8s.io/noderesourcetopologies.topology.node.k8s.io",
     ]
     left = [line for line in printed.splitlines() if line.startswith("left ")]
     assert left == [
@@ -152,12 +174,39 @@ def test_all_that_is_ours_goes_and_what_others_wrote_stays_as_it_was(cluster: En
             "left CustomResourceDefinition computedomains.resource.nvidia.com: it has objects of others: "
             "default/domain-0, default/domain-1; delete them first"
         ),
+        (
+            "left CustomResourceDefinition noderesourcetopologies.topology.node.k8s.io: it has objects of others: "
+            "node-0-1; delete them first"
+        ),
         f"left Namespace gpu-mirage: it holds objects of others: ComputeDomainClique gpu-mirage/{UID}.{CLIQUE_B}",
+    ]
+
+
+def test_nodes_lose_the_resources_and_the_condition_that_are_ours_and_no_more(cluster: Environment) -> None:
+    before = {name: node["status"] for name, node in objects(cluster, "node").items()}
+    resources = {"nvidia.com/gpu": "8", "rdma/hca": "2"}
+    given = {"capacity": resources, "allocatable": resources}
+    set_condition = {"conditions": [{"type": "gpu-fractioning.nvidia.com/Ready", "status": "True"}]}
+    write_status(cluster, "node-0-0", "gpu-mirage/extended-resource", given)
+    write_status(cluster, "node-0-0", "gpu-mirage/gpu-fractioning", set_condition)
+    write_status(cluster, "node-0-1", STRANGER, {**given, **set_condition})
+    theirs = objects(cluster, "node")["node-0-1"]["status"]
+
+    printed = uninstall(cluster)
+
+    after = {name: node["status"] for name, node in objects(cluster, "node").items()}
+    assert after == {**before, "node-0-1": theirs}
+    assert [line for line in printed.splitlines() if "Node" in line] == [
+        "removed condition gpu-fractioning.nvidia.com/Ready from Node node-0-0",
+        "removed resource nvidia.com/gpu from Node node-0-0",
+        "removed resource rdma/hca from Node node-0-0",
     ]
 
 
 def test_a_cluster_without_objects_of_users_is_left_with_nothing_of_ours(cluster: Environment) -> None:
     write_clique(cluster, CLIQUE_A, CONTROLLER)
+    install_topologies(cluster)
+    write_topology(cluster, "node-0-0", TOPOLOGIES)
     printed = uninstall(cluster)
     assert "left " not in printed
     assert installed_names(cluster) == []

@@ -1,20 +1,18 @@
-"""Where scenarios of scheduling run: on the sandbox with its stand-in, and on a real control plane with KWOK."""
+"""What scenarios of scheduling say to a cluster, on the sandbox with its stand-in and on a real control plane."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from controllers.sandbox import Sandbox, SandboxOptions
-from hack.localcluster import ControlPlane
+from hack.localcluster import SANDBOX
 from tests.contract.api_server import ApiServer
 from tests.contract.conftest import connect
 
-SANDBOX, REAL = "stand-in", "control-plane"
 TIMEOUT = 20.0  # seconds; a busy machine decides how much of it is needed
 
 Manifest = dict[str, Any]
@@ -224,17 +222,9 @@ def is_usable(node: Manifest | None) -> bool:
 
 
 @contextmanager
-def running(kind: str, directory: Path) -> Iterator[ApiServer]:
-    """A cluster of one of the two kinds, as its administrator sees it."""
-    if kind == SANDBOX:
-        with Sandbox(SandboxOptions(stand_in=True)) as sandbox:
-            api = connect(kind, sandbox.kubeconfig)
-            yield api
-            api.close()
-        return
-    plane = ControlPlane(directory)
-    with plane:
-        api = connect(kind, plane.admin_kubeconfig)
+def running() -> Iterator[ApiServer]:
+    """A sandbox with its stand-in, as its administrator sees it."""
+    with Sandbox(SandboxOptions(stand_in=True)) as sandbox:
+        api = connect(SANDBOX, sandbox.kubeconfig)
         yield api
         api.close()
-    plane.remove_state()

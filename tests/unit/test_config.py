@@ -26,7 +26,7 @@ KUSTOMIZATIONS = sorted(
     if COMPONENTS not in path.parents
 )
 BASES = [f"config/base/{binary.name}" for binary in BINARIES]
-DEPLOYED = [*BASES, "config/default", "config/overlays/kind", "config/overlays/kwok"]
+DEPLOYED = [*BASES, "config/default", "config/overlays/all-in-one", "config/overlays/kind", "config/overlays/kwok"]
 OURS = {"app.kubernetes.io/part-of": "gpu-mirage", "app.kubernetes.io/managed-by": "gpu-mirage"}
 
 Manifest = dict[str, Any]
@@ -99,11 +99,13 @@ def test_the_kustomizations_are_those_that_are_documented() -> None:
         "config/deviceclasses/gpu",
         "config/estate",
         "config/namespace",
+        "config/overlays/all-in-one",
         "config/overlays/kind",
         "config/overlays/kwok",
         "config/samples",
         "config/topology",
         "crds",
+        "crds/noderesourcetopology",
     ] == KUSTOMIZATIONS
 
 
@@ -131,10 +133,8 @@ def test_samples_do_not_carry_the_labels_of_the_installation() -> None:
 
 def test_estate_installs_the_controllers_that_publish_a_topology() -> None:
     deployments = {m["metadata"]["name"] for m in build("config/estate") if m["kind"] == "Deployment"}
-    assert deployments == {f"{PREFIX}{b.name}" for b in BINARIES} - {
-        f"{PREFIX}compute-domain",
-        f"{PREFIX}channel-slices",
-    }
+    others = {"all-in-one", "channel-slices", "compute-domain"}
+    assert deployments == {f"{PREFIX}{binary.name}" for binary in BINARIES if binary.name not in others}
 
 
 def test_the_topology_that_is_installed_has_no_mistake() -> None:

@@ -12,8 +12,16 @@ from hack.diff_crd import differences, load, main
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 DOMAIN = CRDS / "computedomains.yaml"
 CLIQUE = CRDS / "computedomaincliques.yaml"
+TOPOLOGY = CRDS / "noderesourcetopology" / "noderesourcetopologies.yaml"
 
 Schema = dict[str, Any]
+TEXT = {"type": "string"}
+NUMBER = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+QUANTITY = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "pattern": rf"^(\+|-)?{NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{NUMBER}))?$",
+    "x-kubernetes-int-or-string": True,
+}
 READINESS = {"type": "string", "enum": ["Ready", "NotReady"], "default": "NotReady"}
 SPEC = {
     "type": "object",
@@ -139,7 +147,74 @@ def test_domain_shows_its_state_in_columns() -> None:
     }
 
 
-@pytest.mark.parametrize("path", [DOMAIN, CLIQUE])
+def test_topology_has_the_names_of_its_group_and_both_versions() -> None:
+    crd = load(TOPOLOGY)
+    assert crd["metadata"]["name"] == "noderesourcetopologies.topology.node.k8s.io"
+    assert crd["metadata"]["annotations"].keys() == {"api-approved.kubernetes.io"}
+    assert (crd["spec"]["group"], crd["spec"]["scope"]) == ("topology.node.k8s.io", "Cluster")
+    assert crd["spec"]["names"] == {
+        "kind": "NodeResourceTopology",
+        "listKind": "NodeResourceTopologyList",
+        "plural": "noderesourcetopologies",
+        "singular": "noderesourcetopology",
+        "shortNames": ["node-res-topo"],
+    }
+    versions = [(entry["name"], entry["served"], entry["storage"]) for entry in crd["spec"]["versions"]]
+    assert versions == [("v1alpha1", True, False), ("v1alpha2", True, True)]
+
+
+NAMED_VALUE = {"type": "object", "required": ["name", "value"]}
+PAIRS = {"type": "array", "items": {**NAMED_VALUE, "properties": {"name": TEXT, "value": TEXT}}}
+ZONES = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["name", "type"],
+        "properties": {
+            "name": TEXT,
+            "type": TEXT,
+            "parent": TEXT,
+            "costs": {
+                "type": "array",
+                "items": {
+                    **NAMED_VALUE,
+                    "properties": {"name": TEXT, "value": {"type": "integer", "format": "int64"}},
+                },
+            },
+            "attributes": PAIRS,
+            "resources": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["name", "capacity", "allocatable", "available"],
+                    "properties": {
+                        "name": TEXT,
+                        "capacity": QUANTITY,
+                        "allocatable": QUANTITY,
+                        "available": QUANTITY,
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("number", "required", "more"),
+    [(0, ["topologyPolicies", "zones"], {}), (1, ["zones"], {"attributes": PAIRS})],
+    ids=["v1alpha1", "v1alpha2"],
+)
+def test_topology_has_exactly_the_fields_that_schedulers_read(number: int, required: list[str], more: Schema) -> None:
+    root = load(TOPOLOGY)["spec"]["versions"][number]["schema"]["openAPIV3Schema"]
+    properties = without_descriptions(root["properties"])
+    for name in ("apiVersion", "kind", "metadata"):
+        properties.pop(name)
+    assert root["required"] == required
+    assert properties == {"topologyPolicies": {"type": "array", "items": TEXT}, "zones": ZONES, **more}
+
+
+@pytest.mark.parametrize("path", [DOMAIN, CLIQUE, TOPOLOGY])
 def test_crds_carry_the_labels_that_uninstalling_goes_by(path: Path) -> None:
     assert load(path)["metadata"]["labels"] == {
         "app.kubernetes.io/part-of": "gpu-mirage",

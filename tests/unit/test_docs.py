@@ -17,6 +17,7 @@ from controllers.api.core import Namespace
 from controllers.runtime import Client, ClientOptions, Key, ObjectMeta
 from controllers.runtime.cache import Store
 from controllers.runtime.testing import Answer, ScriptedTransport, run_virtual
+from controllers.sandbox import __main__ as sandbox
 from tests.unit.binaries import BINARIES, Binary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,6 +123,14 @@ def test_page_explains_exactly_the_flags_of_the_binary_that_not_all_have(
     assert options(README) <= flags
 
     assert options(binary.page) == flags - options(README)
+
+
+def test_page_of_the_sandbox_names_all_its_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "sandbox.md").read_text()
+    rows = {
+        flag for row in re.findall(r"^\| (`--.*?) \|", page, re.MULTILINE) for flag in re.findall(r"--[a-z-]+", row)
+    }
+    assert rows == flags_of(sandbox.main, capsys)
 
 
 def load_example() -> ModuleType:

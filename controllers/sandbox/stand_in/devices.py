@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from controllers.api.quantity import parse_quantity
 from controllers.runtime import logs
 from controllers.sandbox.cel import Condition, RuleError
-from controllers.sandbox.quantity import parse_quantity
 from controllers.sandbox.stand_in.kinds import Body, Claim, Node, Slice
 from controllers.sandbox.stand_in.matching import matches_node
 from controllers.sandbox.stand_in.refusal import UNREADABLE

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from controllers.sandbox.quantity import parse_quantity
+from controllers.api.quantity import parse_quantity
 from controllers.sandbox.stand_in.kinds import Pod
 from controllers.sandbox.stand_in.refusal import Refusal
 

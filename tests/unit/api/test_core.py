@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controllers.api.core import Namespace, Node
+from controllers.api.core import Container, Namespace, Node, Pod, Resources
+from controllers.runtime import Key
 
 
 def node(conditions: Any = None, **metadata: Any) -> Node:
@@ -44,3 +45,30 @@ def test_a_namespace_tells_whether_it_is_going() -> None:
     going = Namespace.decode(b'{"metadata":{"name":"n","deletionTimestamp":"2030-01-01T00:00:00Z"}}')
     assert going.deleting
     assert going.resource.path(name="n") == "/api/v1/namespaces/n"
+
+
+def pod(name: str) -> Pod:
+    containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}, "limits": None}}]
+    metadata = {"name": name, "namespace": "n", "labels": {"a": name}, "annotations": {"b": name}}
+    spec = {"nodeName": "n1", "containers": containers, "initContainers": [{"restartPolicy": "Always"}]}
+    return Pod.decode(msgspec.json.encode({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}}))
+
+
+def test_a_pod_says_where_it_is_and_what_it_asks_for() -> None:
+    found = pod("a")
+
+    assert (found.key, found.node_name, found.running) == (Key("n", "a"), "n1", True)
+    assert found.spec.containers == (Container(resources=Resources(requests={"cpu": "1"})),)
+    assert found.spec.init_containers == (Container(restart_policy="Always"),)
+
+
+def test_pods_of_one_sort_share_what_they_ask_for_and_carry_no_metadata_that_nobody_reads() -> None:
+    first, second = pod("a"), pod("b")
+
+    assert first.spec.containers is second.spec.containers
+    assert (first.metadata.labels, first.metadata.annotations) == ({}, {})
+
+
+def test_a_pod_that_is_bound_to_no_node_can_be_read() -> None:
+    bare = Pod.decode(b'{"metadata":{"name":"p"}}')
+    assert (bare.node_name, bare.running, bare.spec.containers) == ("", False, ())

@@ -43,6 +43,7 @@ class Server:
         self.managers = managers
         self.looks = 0
         self.applied: list[Json] = []
+        self.removed: list[str] = []
 
     @property
     def node(self) -> Node:
@@ -61,7 +62,10 @@ class Server:
             return Answer(body={"metadata": {**self._metadata(), "managedFields": entries}})
         assert ("force", "true") not in request.query
         body = msgspec.json.decode(request.body or b"")
-        self.applied.append(body["metadata"]["labels"])
+        if isinstance(body, list):
+            self.removed += [operation["path"] for operation in body if operation["op"] == "remove"]
+        else:
+            self.applied.append(body["metadata"]["labels"])
         return Answer(body={"metadata": self._metadata()})
 
 
@@ -85,10 +89,16 @@ def test_missing_and_changed_labels_are_applied_together() -> None:
     assert server.applied == [{COUNT: "8", PRODUCT: "p"}]
 
 
-def test_labels_that_are_no_longer_wanted_are_left_out_of_what_is_applied() -> None:
+def test_a_label_that_is_no_longer_wanted_is_left_out_of_what_is_applied() -> None:
     server = Server({COUNT: "8", PRODUCT: "p"}, {COUNT: US, PRODUCT: US})
+    ensure(server, {COUNT: "8"})
+    assert (server.applied, server.removed) == ([{COUNT: "8"}], [])
+
+
+def test_the_last_labels_are_taken_away_one_by_one_as_an_empty_apply_could_take_all_others_along() -> None:
+    server = Server({COUNT: "8", PRODUCT: "p", "other": "x"}, {COUNT: US, PRODUCT: GFD})
     ensure(server, {})
-    assert server.applied == [{}]
+    assert (server.applied, server.removed) == ([], ["/metadata/labels/nvidia.com~1gpu.count"])
 
 
 def test_a_label_of_another_manager_is_reported_once_and_never_written() -> None:
@@ -106,4 +116,4 @@ def test_a_label_of_another_manager_with_the_right_value_does_not_become_ours() 
 def test_a_node_that_is_in_no_pool_is_not_written_where_nothing_on_it_is_ours() -> None:
     server = Server({COUNT: "8", PRODUCT: "p"}, {COUNT: GFD})
     assert ensure(server, {}, {}) == [frozenset(), frozenset()]
-    assert server.applied == []
+    assert (server.applied, server.removed) == ([], [])

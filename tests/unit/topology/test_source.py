@@ -124,6 +124,25 @@ def test_a_pool_that_was_never_readable_is_undecided_and_one_that_is_not_there_i
     assert on(server, look) == ["Undecided", "Pool", "NoneType", "NoneType"]
 
 
+OWN_LABEL = "nodePoolLabelKey: example.com/pool\nnodePools: {a: {gpu: {profile: h100}}}"
+
+
+def test_the_label_of_pools_stays_while_the_document_does_not_tell_it() -> None:
+    own = Node(metadata=ObjectMeta(name="n1", labels={"example.com/pool": "a"}))
+    spoilt = OWN_LABEL.replace("example.com/pool", "'-'")
+    for change in (changed("{", 2), changed(None, 2), changed(OWN_LABEL, 2, "DELETED"), changed(spoilt, 2)):
+        server = Server(config(OWN_LABEL), changes=(change,))
+        assert type(on(server, lambda source, _manager: source.pool_of(own))).__name__ == "Pool"
+
+
+def test_nodes_under_an_earlier_label_are_concerned_by_a_change() -> None:
+    nodes = [node("a"), Node(metadata=ObjectMeta(name="n2", labels={"example.com/pool": "a"})), node(None)]
+    later = "nodePools: {a: {gpu: {profile: h100}}}"
+    server = Server(config(OWN_LABEL), changes=(changed(later, 2),))
+    found = on(server, lambda source, _manager: source.nodes(nodes))
+    assert [key.name for key in found] == ["n1", "n2"]
+
+
 def test_nobody_is_ready_without_a_topology_and_everything_is_undecided() -> None:
     def look(source: TopologySource, manager: Manager) -> tuple[str | None, object]:
         return manager.readiness.result("topology").reason, source.pool_of(node("a"))

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from controllers.sandbox.quantity import parse_quantity
+from controllers.api.quantity import parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ import re
 from decimal import Decimal
 from typing import Final
 
-_QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,2})|(\D{0,2}))")
+MAX_LENGTH: Final = 40  # characters; what is longer is a mistake
+
+_QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {name: Decimal(1024) ** (power + 1) for power, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
 _FACTORS: Final = {**{name: Decimal(10) ** power for name, power in _DECIMAL.items()}, **_BINARY}
@@ -14,7 +16,9 @@ _FACTORS: Final = {**{name: Decimal(10) ** power for name, power in _DECIMAL.ite
 @functools.lru_cache(maxsize=4096)
 def parse_quantity(text: str | int | float) -> Decimal:
     """The number that a quantity stands for. Raises ValueError for what is none."""
-    found = _QUANTITY.fullmatch(str(text))
-    if found is None or (found[3] or "") not in _FACTORS:
+    written = str(text)
+    found = _QUANTITY.fullmatch(written) if len(written) <= MAX_LENGTH else None
+    if found is None:
         raise ValueError(f"{text!r} is not a quantity such as 2, 500m or 80Gi")
-    return Decimal(found[1]).scaleb(int(found[2])) if found[2] else Decimal(found[1]) * _FACTORS[found[3]]
+    number, exponent, suffix = found.groups()
+    return Decimal(number).scaleb(int(exponent)) if exponent else Decimal(number) * _FACTORS[suffix or ""]
