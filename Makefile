@@ -64,6 +64,10 @@ test: venv ## Run the tests; those on a control plane skip where its binaries ar
 chaos: venv controlplane ## Kill and partition things, and demand convergence
 	@GPU_MIRAGE_CHAOS_ROUNDS=$${GPU_MIRAGE_CHAOS_ROUNDS:-30} $(BIN)/python -m pytest tests/chaos
 
+.PHONY: fuzz
+fuzz: venv controlplane ## Play random requests on the sandbox and on kube-apiserver (FUZZ_SEQUENCES, FUZZ_SEED)
+	@$(BIN)/python -m tests.contract.fuzz --sequences $${FUZZ_SEQUENCES:-1000} --seed $${FUZZ_SEED:-1}
+
 .PHONY: bench
 bench: venv controlplane ## Measure, beside the API server's own figures
 	@$(BIN)/python -m hack.bench

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from controllers.sandbox.errors import Cause, StatusError, bad_request, invalid
+from controllers.sandbox.errors import Cause, StatusError, bad_request
 from controllers.sandbox.fieldset import (
     EMPTY,
     FieldSet,
@@ -27,6 +27,7 @@ from controllers.sandbox.fieldset import (
     without,
 )
 from controllers.sandbox.merge import Comparison, KeyMissing, Object, compare, faults, merge, owned, remove, with_named
+from controllers.sandbox.presets import STATUS_KEEPS
 from controllers.sandbox.typeschema import MISSING, TypeSchema, zero
 from controllers.sandbox.validation import validate
 
@@ -61,6 +62,13 @@ class Writer(msgspec.Struct, frozen=True):
     operation: str
     subresource: str = ""
     api_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """What conflicts are sorted by: the entry without its fields, as the real server writes it."""
+        parts = {"manager": self.manager, "operation": self.operation, "apiVersion": self.api_version}
+        parts["subresource"] = self.subresource
+        return json.dumps({name: part for name, part in parts.items() if part}, separators=(",", ":"))
 
     def __str__(self) -> str:
         """As conflicts name it."""
@@ -119,9 +127,7 @@ def apply(
             raise _conflict(conflicts.found) from None
         merged, managers = request.run(held, config, managers, True)
     if schema.builtin:
-        merged = _without_nulls(merged)
-    elif live is not None:
-        _refuse_emptied(_written(merged, live, subresource, schema), live, schema)
+        merged = _without_nulls(merged, schema)
     return settle(live, _with_entries(_sync_last_applied(merged, config, manager), managers))
 
 
@@ -135,12 +141,18 @@ def track_write(
     subresource: str,
     schema: TypeSchema,
     now: str,
+    sent: Object | None = None,
 ) -> Object:
     """The new object of a create, update or patch with its managedFields brought up to date.
+
+    ``sent`` is what the client wanted, where that is more than what its endpoint writes.
 
     An object whose managedFields were emptied is not tracked any more until something is applied to it.
     """
     writer = Writer(manager, operation, subresource, api_version)
+    if not schema.builtin and any(faults(sent or new, schema, duplicates=True)):
+        # What does not fit its schema cannot be compared; whether it is valid at all is not judged here.
+        return _with_entries(new, _decode_sent(old, new, subresource))
     if old is not None and (entries := _renewed(old, new, writer, schema, now)):
         return {**new, "metadata": {**new["metadata"], "managedFields": entries}}
     managers = _decode_sent(old, new, subresource)
@@ -150,7 +162,7 @@ def track_write(
     try:
         managers = _record(_bare(held), _bare(new), managers, writer, schema, now)
     except KeyMissing:
-        # An item without its key cannot be named; whether the object is valid at all is not judged here.
+        # Nor can an item without its key be named.
         return _with_entries(new, managers)
     return settle(old, _with_entries(new, _capped(managers)))
 
@@ -170,7 +182,8 @@ def settle(old: Object | None, new: Object) -> Object:
 def _unwritten(subresource: str, schema: TypeSchema) -> FieldSet:
     """The paths that a write through an endpoint leaves alone, and so does not own."""
     if subresource == "status":
-        return _BUT_STATUS if schema.builtin else _CUSTOM_BUT_STATUS
+        kept = of(*(("f:metadata", f"f:{name}") for name in STATUS_KEEPS.get(schema.name, ())))
+        return union(_BUT_STATUS, kept) if schema.builtin else _CUSTOM_BUT_STATUS
     return _STATUS if schema.status_apart and not subresource else EMPTY
 
 
@@ -277,7 +290,8 @@ def _renewed(old: Object, new: Object, writer: Writer, schema: TypeSchema, now: 
     except KeyMissing:
         return []
     touched = union(changes.modified, changes.added)
-    if not mine or not touched or changes.removed or difference(difference(touched, NEVER_OWNED), mine[0]["fieldsV1"]):
+    owned_now = difference(touched, NEVER_OWNED)
+    if not mine or not owned_now or changes.removed or difference(owned_now, mine[0]["fieldsV1"]):
         return []
     others = [entry for entry in held if entry is not mine[0]]
     if any(intersection(entry["fieldsV1"], touched) for entry in others):
@@ -333,8 +347,7 @@ def _check(config: Object, api_version: str, schema: TypeSchema) -> None:
     given = config.get("apiVersion", "")
     if given != api_version:
         raise bad_request(f"invalid object type: {_kind_of(config)}")
-    metadata = config.get("metadata") or {}
-    if metadata.get("managedFields") is not None:
+    if _metadata(config).get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
     if found := faults(config, schema):
         text = found[0] if len(found) == 1 else "\n".join(["errors:", *(f"  {fault}" for fault in found)])
@@ -342,14 +355,11 @@ def _check(config: Object, api_version: str, schema: TypeSchema) -> None:
         raise StatusError(500, "", message)
 
 
-def _emptied(merged: Any, live: Any, schema: TypeSchema) -> bool:
-    """Whether a member became null that may not be, as a list or map that lost all it had and still has owners."""
-    if merged is None:
-        return live is not None and bool(schema.type) and not schema.nullable and schema.default is MISSING
-    if not isinstance(merged, dict):
-        return False
-    held = live if isinstance(live, dict) else {}
-    return any(_emptied(value, held.get(name), schema.field(name)) for name, value in merged.items())
+def _has_null(value: Any, schema: TypeSchema) -> bool:
+    """Whether a member is null that may not be: as applied, or as a list or map that lost all and still has owners."""
+    if value is None:
+        return bool(schema.type) and not schema.nullable and schema.default is MISSING
+    return isinstance(value, dict) and any(_has_null(member, schema.field(name)) for name, member in value.items())
 
 
 def _written(merged: Object, live: Object, subresource: str, schema: TypeSchema) -> Object:
@@ -361,18 +371,22 @@ def _written(merged: Object, live: Object, subresource: str, schema: TypeSchema)
     return {**rest, "status": source["status"]} if "status" in source else rest
 
 
-def _refuse_emptied(written: Object, live: Object, schema: TypeSchema) -> None:
-    """Refuse what has become null: the real server, which made it so, finds it invalid."""
-    if not _emptied(written, live, schema):
-        return
-    if causes := validate(written, live, schema):
-        group = str(live["apiVersion"]).rpartition("/")[0]
-        raise invalid(group, str(live["kind"]), str(live["metadata"]["name"]), causes)
+def causes_of_nulls(merged: Object, live: Object | None, subresource: str, schema: TypeSchema) -> list[Cause]:
+    """What is wrong with an applied object that has a null: the real server drops nulls from what it reads only."""
+    written = merged if live is None else _written(merged, live, subresource, schema)
+    members = {name: value for name, value in written.items() if name != "metadata"}
+    return validate(written, live, schema, subresource) if not schema.builtin and _has_null(members, schema) else []
 
 
 def _named(config: Object) -> str:
-    metadata = config.get("metadata") or {}
-    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {_kind_of(config)}"
+    metadata = _metadata(config)
+    namespace, name = (part if isinstance(part := metadata.get(key), str) else "" for key in ("namespace", "name"))
+    return f"{namespace}/{name}; {_kind_of(config)}"
+
+
+def _metadata(config: Object) -> Object:
+    metadata = config.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _kind_of(config: Object) -> str:
@@ -381,7 +395,9 @@ def _kind_of(config: Object) -> str:
 
 
 def _conflict(found: Mapping[Writer, FieldSet]) -> StatusError:
-    listed = [(writer, path) for writer in sorted(found, key=str) for path in paths(found[writer])]
+    listed = [
+        (writer, path) for writer in sorted(found, key=lambda writer: writer.key) for path in paths(found[writer])
+    ]
     causes = [Cause("FieldManagerConflict", f"conflict with {writer}", describe(path)) for writer, path in listed]
     return StatusError(409, "Conflict", _conflict_text(listed), causes)
 
@@ -522,7 +538,12 @@ def _nothing(item: Object, schema: TypeSchema) -> Object:
     return {**(zero(schema) if schema.builtin else {}), **identity}
 
 
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value: Any, schema: TypeSchema) -> Any:
+    """A value without the declared members that are null; in free maps and in lists null means something."""
     if isinstance(value, dict):
-        return {name: _without_nulls(member) for name, member in value.items() if member is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {
+            name: _without_nulls(member, schema.field(name))
+            for name, member in value.items()
+            if member is not None or name not in schema.properties
+        }
+    return [_without_nulls(item, schema.element()) for item in value] if isinstance(value, list) else value

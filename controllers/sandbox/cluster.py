@@ -21,7 +21,6 @@ from controllers.sandbox import apply, lifecycle, validation
 from controllers.sandbox.collector import DEFINITIONS, Collector
 from controllers.sandbox.definitions import Definitions, established
 from controllers.sandbox.errors import (
-    Cause,
     StatusError,
     already_exists,
     bad_request,
@@ -31,7 +30,7 @@ from controllers.sandbox.errors import (
     not_found,
     version_too_large,
 )
-from controllers.sandbox.lifecycle import Deletion, Object
+from controllers.sandbox.lifecycle import Deletion, Object, Undecodable
 from controllers.sandbox.registry import Registry, ResourceInfo
 from controllers.sandbox.selectors import EVERYTHING, Selector
 from controllers.sandbox.storage import Forgotten, State, Store, Stored, key_of
@@ -57,20 +56,19 @@ class WriteOptions(msgspec.Struct, frozen=True):
     subresource: str = ""
     force: bool = False  # of an apply: take fields from their managers
     duplicates: tuple[str, ...] = ()  # paths of fields that the body gives more than once
+    told: list[str] = msgspec.field(default_factory=list)  # what the client is warned of, whether it succeeds or not
 
 
 class Written(msgspec.Struct, frozen=True):
-    """The object after a write, as the client sees it, and what it should be warned of."""
+    """The object after a write, as the client sees it."""
 
     object: Object
     created: bool = False
     gone: bool = False
-    warnings: tuple[str, ...] = ()
     encoded: bytes = b""  # its JSON, where there is one already
 
 
-@dataclass(frozen=True, slots=True)
-class ListOptions:
+class ListOptions(msgspec.Struct, frozen=True):
     """Which objects, of which version, how many; ``limit`` 0 is all."""
 
     namespace: str = ""
@@ -85,7 +83,7 @@ class ListOptions:
         """Whether exactly that version is asked for; a limited list means so unless it says otherwise."""
         if self.match:
             return self.match == "Exact"
-        return self.limit > 0 and self.resource_version not in {"", "0"}
+        return self.limit > 0 and self.resource_version not in {"", "0"} and not self.selector.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +105,11 @@ class Listing:
         return result
 
 
-class _Admitted(msgspec.Struct, frozen=True):
-    """An object on its way into the store, what its sender should know, and what is wrong with it."""
+class _Decoded(msgspec.Struct, frozen=True):
+    """An object as it was read, pruned and defaulted; a ``sound`` one of a built-in kind breaks no rule."""
 
     object: Object
-    warnings: tuple[str, ...]
-    causes: tuple[Cause, ...]
+    sound: bool = False
 
 
 class Cluster:
@@ -181,16 +178,20 @@ class Cluster:
     def list(self, info: ResourceInfo, options: ListOptions) -> Listing:
         """A page of objects, sorted by key. Raises StatusError 400, 410 or 504."""
         version, after = self._start_of_list(options)
-        self._check_reached(version)
+        # The real server looks one name up in its store, and all else in a cache, which it knows to come later.
+        self._check_reached(version, retry=not options.selector.name)
         as_of = version if options.token or options.exact else None
         prefix = f"{options.namespace}/" if options.namespace else ""
         try:
             candidates = self.store.collection(info.collection).select(prefix, after, as_of)
         except Forgotten:
             raise self._list_expired(options, after) from None
+        if options.resource_version == "0" and options.match != "Exact":
+            # Whoever takes any version gets all of it, as it comes from the real server's cache.
+            options = replace(options, limit=0)
         items, more = _page(info, candidates, options)
         actual = self.store.version if as_of is None else as_of
-        if not more:
+        if not more or options.selector.name:
             return Listing(items, actual)
         last = _key(items[-1].object)
         remaining = None if options.selector else more + sum(1 for _ in candidates)
@@ -200,6 +201,8 @@ class Cluster:
         if not options.token:
             return parse_version(options.resource_version), ""
         version, after = _read_token(options.token)
+        if options.resource_version not in {"", "0"}:
+            raise bad_request("specifying resource version is not allowed when using continue")
         return (self.store.version if version < 0 else version), after
 
     def _list_expired(self, options: ListOptions, after: str) -> StatusError:
@@ -207,50 +210,63 @@ class Cluster:
             return expired(LIST_EXPIRED)
         return expired(CONTINUE_EXPIRED, _token(-1, after))
 
-    def _check_reached(self, version: int) -> None:
+    def _check_reached(self, version: int, *, retry: bool = True) -> None:
         if version > self.store.version:
-            raise version_too_large(version, self.store.version)
+            raise version_too_large(version, self.store.version, retry=retry)
 
     def create(self, info: ResourceInfo, namespace: str, body: Any, options: WriteOptions) -> Written:
         """Creates an object. Raises StatusError 400, 403, 404, 409 or 422."""
-        obj = lifecycle.check_identity(info, body, namespace)
-        if obj["metadata"].get("resourceVersion"):
-            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
-        admitted = self._admitted(info, lifecycle.without_status(info, obj), None, options)
-        self._check_namespace(info, namespace, admitted.object)
+        decoded = self._decoded(info, lifecycle.check_kind(info, body), options)
+        lifecycle.check_place(info, decoded.object, namespace)
+        self._check_namespace(info, namespace, decoded.object)
+        obj = lifecycle.without_status(info, decoded.object)
         if info.kind == "CustomResourceDefinition":
-            admitted = replace(admitted, object=self.definitions.prepared(admitted.object))
-        admitted = replace(admitted, object=self._tracked(info, None, admitted.object, options))
-        return self._insert(info, namespace, admitted, options)
+            obj = self.definitions.prepared(obj)
+        obj = self._tracked(info, None, obj, options, decoded.object)
+        return self._insert(info, namespace, replace(decoded, object=obj), options)
 
-    def _insert(self, info: ResourceInfo, namespace: str, admitted: "_Admitted", options: WriteOptions) -> Written:
-        obj = admitted.object
+    def _insert(self, info: ResourceInfo, namespace: str, decoded: _Decoded, options: WriteOptions) -> Written:
+        obj = decoded.object
         attempts = 1 if obj["metadata"].get("name") else NAME_ATTEMPTS
         for _ in range(attempts):
             made = lifecycle.created(info, obj, uid=_uid(), now=self.now(), suffix="" if attempts == 1 else _suffix())
-            self._validate(info, made, None, admitted)
+            warnings = self._validate(info, made, None, decoded)
+            if obj["metadata"].get("resourceVersion") and not options.dry_run:
+                raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
             name = made["metadata"]["name"]
-            if not self.store.get(info.collection, key_of(namespace, name)):
+            taken = self.store.get(info.collection, key_of(namespace, name))
+            if taken is None:
                 break
-        else:
-            raise already_exists(info.group, info.plural, name)
-        warnings = info.warnings + admitted.warnings
-        if options.dry_run:
-            return Written(made, created=True, warnings=warnings)
-        stored = self._put(info, key_of(namespace, name), info.to_stored(made), None)
-        return _written(info, stored, created=True, warnings=warnings)
+        options.told.extend(warnings)
+        if taken is not None:
+            raise already_exists(info.group, info.plural, name, going=lifecycle.being_deleted(taken.object))
+        if not options.dry_run:
+            return _written(info, self._put(info, key_of(namespace, name), info.to_stored(made), None), created=True)
+        made = _as_stored(info, made)
+        if version := obj["metadata"].get("resourceVersion"):
+            made["metadata"]["resourceVersion"] = version
+        return Written(made, created=True)
 
     def update(self, info: ResourceInfo, namespace: str, name: str, body: Any, options: WriteOptions) -> Written:
         """Replaces an object, or creates it where its kind allows that. Raises StatusError."""
-        obj = lifecycle.check_identity(info, body, namespace, name)
         found = self.store.get(info.collection, key_of(namespace, name))
+        try:
+            decoded = self._decoded(info, lifecycle.check_kind(info, body), options)
+        except StatusError as error:
+            # What can be read, but is of another kind, is judged when there is something to replace.
+            if error.code == 422 and found is None:
+                raise not_found(info.group, info.plural, name) from None
+            if error.code == 422 and found is not None:
+                lifecycle.check_update(info, found.object, {"metadata": body.get("metadata") or {}})
+            raise
+        lifecycle.check_place(info, decoded.object, namespace, name, named=True)
         if found is None:
             if not info.create_on_update or options.subresource:
                 raise not_found(info.group, info.plural, name)
-            obj["metadata"].pop("resourceVersion", None)
-            return self.create(info, namespace, obj, options)
-        lifecycle.check_version_given(info, obj)
-        return self._replace(info, found, obj, options)
+            if uid := decoded.object["metadata"].get("uid"):
+                raise lifecycle.other_object(info, name, namespace, uid, "")
+            return self.create(info, namespace, _as_new(decoded.object, options), replace(options, duplicates=()))
+        return self._replace(info, found, decoded, options)
 
     def patch(
         self, info: ResourceInfo, namespace: str, name: str, change: Callable[[Object], Any], options: WriteOptions
@@ -258,23 +274,23 @@ class Cluster:
         """Changes an object by a function of its live state. Raises StatusError."""
         found = self.stored(info, namespace, name)
         body = change(self._own_copy(info, found))
-        obj = lifecycle.check_identity(info, body, namespace, name)
-        return self._replace(info, found, obj, options, patched=True)
+        try:
+            decoded = self._decoded(info, lifecycle.check_kind(info, body, patched=True), options, patched=True)
+        except Undecodable as error:
+            raise error.of_patch() from None
+        lifecycle.check_place(info, decoded.object, namespace, name, named=True)
+        return self._replace(info, found, decoded, options, patched=True)
 
     def apply(self, info: ResourceInfo, namespace: str, name: str, body: Any, options: WriteOptions) -> Written:
         """Server-side apply: creates the object where there is none. Raises StatusError, 409 for field conflicts."""
-        _check_applied_type(info, body)
-        config = lifecycle.check_identity(info, body, namespace, name)
-        if config["metadata"].get("managedFields"):
-            raise bad_request("metadata.managedFields must be nil")
         found = self.store.get(info.collection, key_of(namespace, name))
-        if found is None and (options.subresource or config["metadata"].get("uid")):
-            raise self._absent_for_apply(info, config)
-        self._check_unknown_fields(info, config, options)
+        if found is None and options.subresource:
+            raise not_found(info.group, info.plural, name)
+        _check_applied_type(info, body)
         live = self._own_copy(info, found) if found else None
         obj = apply.apply(
             live,
-            config,
+            body,
             manager=options.manager,
             api_version=info.api_version,
             subresource=options.subresource,
@@ -282,13 +298,21 @@ class Cluster:
             schema=info.schema,
             now=self.now(),
         )
+        causes = apply.causes_of_nulls(obj, live, options.subresource, info.schema)
+        if found is None and (uid := obj["metadata"].get("uid")):
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise conflict(info.group, info.plural, name, why)
+        decoded = self._decoded(info, lifecycle.check_kind(info, obj), options, patched=True)
+        lifecycle.check_place(info, decoded.object, namespace, name, named=True)
+        if causes:
+            raise invalid(info.group, info.kind, name, causes)
         if found is None:
-            admitted = self._admitted(info, lifecycle.without_status(info, obj), None, options)
-            self._check_namespace(info, namespace, admitted.object)
+            self._check_namespace(info, namespace, decoded.object)
+            obj = lifecycle.without_status(info, _as_new(decoded.object, options))
             if info.kind == "CustomResourceDefinition":
-                admitted = replace(admitted, object=self.definitions.prepared(admitted.object))
-            return self._insert(info, namespace, admitted, options)
-        return self._replace(info, found, obj, options, patched=True, tracked=True)
+                obj = self.definitions.prepared(obj)
+            return self._insert(info, namespace, replace(decoded, object=obj), options)
+        return self._replace(info, found, decoded, options, patched=True, tracked=True)
 
     def _own_copy(self, info: ResourceInfo, found: Stored) -> Object:
         """A stored object as it is served, which may be changed."""
@@ -296,55 +320,49 @@ class Cluster:
         copied: Object = msgspec.json.decode(found.encoded) if live is found.object else _copy(live)
         return copied
 
-    def _absent_for_apply(self, info: ResourceInfo, config: Object) -> StatusError:
-        name, uid = config["metadata"]["name"], config["metadata"].get("uid")
-        if not uid:
-            return not_found(info.group, info.plural, name)
-        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-        return conflict(info.group, info.plural, name, why)
-
     def establish(self, found: Stored) -> None:
         """Tells in a definition's status that it is served, as a controller of the real server does."""
         info = self.registry.by_kind("apiextensions.k8s.io", "CustomResourceDefinition")
         assert info is not None
         self.amend(info, found, established(found.object, self.now()))
 
-    def _check_unknown_fields(self, info: ResourceInfo, config: Object, options: WriteOptions) -> None:
-        if options.field_validation == "Strict":
-            self._admitted(info, _copy(config), None, options)
-
     def _replace(
         self,
         info: ResourceInfo,
         found: Stored,
-        obj: Object,
+        decoded: _Decoded,
         options: WriteOptions,
         *,
         patched: bool = False,
         tracked: bool = False,
     ) -> Written:
         live = info.served(found.object)
-        lifecycle.check_update(info, live, obj, patched=patched)
-        admitted = self._admitted(info, obj, live, options)
-        warnings = info.warnings + admitted.warnings
-        new = lifecycle.updated(info, live, admitted.object, options.subresource)
-        lifecycle.check_immutable(info, live, new)
-        self._validate(info, new, live, admitted)
+        lifecycle.check_update(info, live, decoded.object, patched=patched)
+        new = lifecycle.updated(info, live, decoded.object, options.subresource)
+        options.told.extend(self._validate(info, new, live, decoded, options.subresource))
         if not tracked:
-            new = self._tracked(info, live, new, options)
+            # What the server alone writes was missing while owners were told apart.
+            unmarked = lifecycle.unmarked(new, decoded.object)
+            owners = self._tracked(info, live, unmarked, options, decoded.object)["metadata"].get("managedFields")
+            new = {**new, "metadata": {k: v for k, v in new["metadata"].items() if k != "managedFields"}}
+            if owners:
+                new["metadata"]["managedFields"] = owners
         if info.kind == "CustomResourceDefinition":
             new = self.definitions.prepared(new)
-        if lifecycle.same(live, new):
-            return Written(live, warnings=warnings)
+        shown = _as_stored(info, new)
+        if lifecycle.same(live, shown):
+            return _written(info, found)
         if options.dry_run:
-            return Written(new, warnings=warnings)
-        return self._store_update(info, found, info.to_stored(new), warnings)
+            return Written(shown)
+        return self._store_update(info, found, info.to_stored(new))
 
-    def _store_update(self, info: ResourceInfo, found: Stored, new: Object, warnings: tuple[str, ...] = ()) -> Written:
+    def _store_update(self, info: ResourceInfo, found: Stored, new: Object) -> Written:
         key = _key(found.object)
         if lifecycle.may_go(info, new):
-            return _written(info, self._remove(info, key, new), gone=True, warnings=warnings)
-        return _written(info, self._put(info, key, new, found), warnings=warnings)
+            # It goes as it was stored last; this write is only answered.
+            self._remove(info, key, dict(found.object))
+            return Written(info.served(new), gone=True)
+        return _written(info, self._put(info, key, new, found))
 
     def delete(self, info: ResourceInfo, namespace: str, name: str, deletion: Deletion, *, dry_run: bool) -> Written:
         """Deletes an object, or marks it where finalizers or its grace period hold it. Raises StatusError 404, 409."""
@@ -354,8 +372,16 @@ class Cluster:
         deadline = _timestamp(int(self.clock.utcnow().timestamp()) + grace)
         marked = lifecycle.deleted(info, found.object, deletion, deadline)
         gone = lifecycle.may_go(info, marked)
+        if gone and lifecycle.finalizers(marked) != lifecycle.finalizers(found.object):
+            deletion.preconditions.check_again(info, found.object)
+            if dry_run:
+                return Written(lifecycle.nothing(info))
+        # What may get time to end is marked before it goes, though there be none.
+        noted = info.collection == "pods" and not lifecycle.being_deleted(found.object)
         if dry_run:
-            return Written(info.served(marked), gone=gone)
+            return Written(info.served(found.object if gone and not noted else marked), gone=gone)
+        if gone and noted:
+            found = self._put(info, _key(marked), marked, found)
         if gone:
             return Written(info.served(self._remove(info, _key(marked), dict(found.object)).object), gone=True)
         if marked == found.object:
@@ -384,10 +410,8 @@ class Cluster:
             if error.code not in {403, 404, 409}:
                 raise
 
-    def _admitted(self, info: ResourceInfo, obj: Object, live: Object | None, options: WriteOptions) -> "_Admitted":
-        """The object pruned and defaulted; the object passed in may be changed. Raises StatusError 400."""
-        if fault := lifecycle.metadata_fault(obj):
-            raise _undecodable(info, fault)
+    def _decoded(self, info: ResourceInfo, obj: Object, options: WriteOptions, *, patched: bool = False) -> _Decoded:
+        """The object pruned and defaulted; the one passed in may be changed. Raises Undecodable."""
         schema = info.schema
         # The server's own record of owners is valid, and longer than many an object.
         managed = obj["metadata"].pop("managedFields", None)
@@ -395,29 +419,42 @@ class Cluster:
         faults = [f'duplicate field "{path}"' for path in options.duplicates]
         faults += [f'unknown field "{path}"' for path in dropped]
         if faults and options.field_validation == "Strict":
-            raise _undecodable(info, f"strict decoding error: {', '.join(faults)}")
-        validation.default(obj, schema)
-        causes = () if info.custom else self._builtin_causes(info, obj, live)
-        if managed is not None:
+            raise Undecodable(info, f"strict decoding error: {', '.join(faults)}")
+        validation.tidy(obj, schema)
+        sound = not info.custom and self._is_sound(info, obj)
+        validation.fill(obj, schema)
+        if options.field_validation == "Warn":
+            options.told.extend(faults)
+        if warning := lifecycle.without_repeated_owners(obj, patched=patched):
+            options.told.append(warning)
+        if managed is not None and (managed or not info.custom):
             obj["metadata"]["managedFields"] = managed
-        return _Admitted(obj, tuple(faults) if options.field_validation == "Warn" else (), causes)
+        return _Decoded(obj, sound)
 
-    def _builtin_causes(self, info: ResourceInfo, obj: Object, live: Object | None) -> tuple[Cause, ...]:
-        """What is wrong with an object of a built-in kind; a wrong type is refused, as it cannot even be decoded."""
-        causes = tuple(validation.validate(obj, live, info.schema))
+    def _is_sound(self, info: ResourceInfo, obj: Object) -> bool:
+        """Whether an object of a built-in kind breaks no rule; a wrong type cannot even be decoded."""
+        causes = tuple(validation.validate(obj, None, info.schema))
         for cause in causes:
             if cause.reason == "FieldValueTypeInvalid":
-                raise _undecodable(info, f"{cause.field}: {cause.message}")
-        return causes
+                raise Undecodable(info, f"{cause.field}: {cause.message}")
+        return not causes
 
-    def _validate(self, info: ResourceInfo, new: Object, old: Object | None, admitted: "_Admitted") -> None:
-        causes = [*lifecycle.metadata_causes(info, new), *admitted.causes]
-        if info.custom:
-            causes += validation.validate(new, old, info.schema)
+    def _validate(
+        self, info: ResourceInfo, new: Object, old: Object | None, decoded: _Decoded, subresource: str = ""
+    ) -> Iterable[str]:
+        """What the client should be warned of. Raises StatusError 422."""
+        causes = lifecycle.metadata_causes(info, new)
+        if old is not None:
+            causes += lifecycle.finalizer_causes(old, new) + lifecycle.immutable_causes(info, old, new)
+        if not decoded.sound:
+            causes = validation.validate(new, old, info.schema, subresource, known=causes)
         if causes:
             raise invalid(info.group, info.kind, new["metadata"].get("name", ""), causes)
+        return lifecycle.finalizer_warnings(old, new) if info.custom and not subresource else []
 
-    def _tracked(self, info: ResourceInfo, old: Object | None, new: Object, options: WriteOptions) -> Object:
+    def _tracked(
+        self, info: ResourceInfo, old: Object | None, new: Object, options: WriteOptions, sent: Object | None = None
+    ) -> Object:
         return apply.track_write(
             old,
             new,
@@ -427,6 +464,7 @@ class Cluster:
             subresource=options.subresource,
             schema=info.schema,
             now=self.now(),
+            sent=sent,
         )
 
     def _check_namespace(self, info: ResourceInfo, namespace: str, obj: Object) -> None:
@@ -439,7 +477,7 @@ class Cluster:
             raise lifecycle.namespace_terminating(info, namespace, obj["metadata"].get("name", ""))
 
     def _put(self, info: ResourceInfo, key: str, obj: Object, found: Stored | None) -> Stored:
-        stored = self.store.put(info.collection, key, obj)
+        stored = self.store.put(info.collection, key, _as_stored(info, obj))
         self._react(info, key, found, stored)
         return stored
 
@@ -500,18 +538,28 @@ def _missing(state: State, other: State) -> list[tuple[str, str, Stored]]:
     ]
 
 
-def _undecodable(info: ResourceInfo, why: str) -> StatusError:
-    return bad_request(f'{info.kind} in version "{info.version}" cannot be handled as a {info.kind}: {why}')
-
-
 def _check_applied_type(info: ResourceInfo, body: Any) -> None:
     """Refuses to apply what is not of the path's kind and version. Raises StatusError 400."""
     if not isinstance(body, dict):
-        return
-    api_version, kind = body.get("apiVersion") or info.api_version, body.get("kind") or info.kind
+        raise bad_request(f"the body of the request must be an object of kind {info.kind}")
+    api_version, kind = (body.get(name) if isinstance(body.get(name), str) else "" for name in ("apiVersion", "kind"))
     if (api_version, kind) != (info.api_version, info.kind):
         group, _, version = str(api_version).rpartition("/")
         raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
+
+
+def _as_new(obj: Object, options: WriteOptions) -> Object:
+    """What is to be updated or applied, where it is not there yet: its version counts for nothing."""
+    hidden = () if options.dry_run else ("resourceVersion",)
+    return {**obj, "metadata": {name: value for name, value in obj["metadata"].items() if name not in hidden}}
+
+
+def _as_stored(info: ResourceInfo, obj: Object) -> Object:
+    """An object as the store gives it back."""
+    if info.custom:
+        return obj
+    stored: Object = validation.emptied(obj, info.schema)
+    return stored
 
 
 def parse_version(text: str) -> int:
@@ -530,14 +578,13 @@ def parse_version(text: str) -> int:
 def _page(
     info: ResourceInfo, candidates: Iterable[tuple[str, Stored]], options: ListOptions
 ) -> tuple[list[Stored], int]:
-    """Up to ``limit`` matching objects, and 1 if another one follows."""
+    """Up to ``limit`` matching objects, and 1 if another object follows, be it a matching one or not."""
     items: list[Stored] = []
     for _, stored in candidates:
-        if options.selector and not options.selector.matches(info.served(stored.object)):
-            continue
         if options.limit and len(items) == options.limit:
             return items, 1
-        items.append(stored)
+        if not options.selector or options.selector.matches(info.served(stored.object)):
+            items.append(stored)
     return items, 0
 
 

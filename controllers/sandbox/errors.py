@@ -105,9 +105,11 @@ def not_acceptable(accepted: Sequence[str]) -> StatusError:
     return StatusError(406, "NotAcceptable", f"only the following media types are accepted: {', '.join(accepted)}")
 
 
-def already_exists(group: str, resource: str, name: str) -> StatusError:
-    """409: the name is taken."""
+def already_exists(group: str, resource: str, name: str, *, going: bool = False) -> StatusError:
+    """409: the name is taken, maybe by an object that is ``going``."""
     message = f'{qualified(resource, group)} "{name}" already exists'
+    if going:
+        message = f"object is being deleted: {message}"
     return StatusError(409, "AlreadyExists", message, details=_named(name, group, resource))
 
 
@@ -152,14 +154,14 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> Status
     return StatusError(422, "Invalid", message, causes, _named(name, group, kind))
 
 
-def version_too_large(asked: int, current: int) -> StatusError:
-    """504: the client asks for a resource version that does not exist yet."""
+def version_too_large(asked: int, current: int, *, retry: bool = True) -> StatusError:
+    """504: the client asks for a resource version that does not exist yet, and may be told to ``retry``."""
     return StatusError(
         504,
         "Timeout",
         f"Timeout: Too large resource version: {asked}, current: {current}",
         [Cause("ResourceVersionTooLarge", "Too large resource version")],
-        {"retryAfterSeconds": 1},
+        {"retryAfterSeconds": 1} if retry else {},
     )
 
 

@@ -120,8 +120,8 @@ def every_path(value: Any, schema: TypeSchema) -> FieldSet:
 
 def merge(live: Any, config: Any, schema: TypeSchema) -> Any:
     """``live`` with all that ``config`` says. Raises KeyMissing."""
-    if live is MISSING:
-        return config
+    if live is MISSING or not (live or config):
+        return config  # Of two that are empty the new one counts, which may be null.
     if granular_map(live, schema) and (config is None or granular_map(config, schema)):
         return _merge_maps(live, config or {}, schema)
     if granular_list(live, schema) and (config is None or granular_list(config, schema)):
@@ -168,7 +168,7 @@ def _merge_lists(live: Sequence[Any], config: Sequence[Any], schema: TypeSchema)
 
 def compare(old: Object, new: Object, schema: TypeSchema) -> Comparison:
     """What was added, modified and removed between two objects."""
-    if old == new:
+    if notation.equal(old, new):
         return SAME
     return _Comparer().run(old, new, schema)
 
@@ -189,11 +189,11 @@ class _Comparer:
 
     def _items(self, old: Sequence[Any], new: Sequence[Any], schema: TypeSchema) -> tuple[FieldSet, FieldSet, FieldSet]:
         found: tuple[FieldSet, FieldSet, FieldSet] = ({}, {}, {})
-        held = {element_of(item, schema): item for item in old}
-        wanted = {element_of(item, schema): item for item in new}
+        held, wanted = _items(old, schema), _items(new, schema)
         for element in {**held, **wanted}:
-            before, after = held.get(element, MISSING), wanted.get(element, MISSING)
-            self._note(found, element, before, after, schema.element())
+            before, below = held.get(element) or (MISSING, wanted[element][1])
+            after, below_after = wanted.get(element) or (MISSING, below)
+            self._note(found, element, before, after, below if below is below_after else _SEVERAL)
         return found
 
     def _note(
@@ -214,16 +214,21 @@ class _Comparer:
             return every_path(new, schema), None, None
         if new is MISSING:
             return None, None, every_path(old, schema)
-        if _equal(old, new):
+        if notation.equal(old, new):
             return None, None, None
         if _both(granular_map, old, new, schema):
             trees = self._fields(old or {}, new or {}, schema)
         elif _both(granular_list, old, new, schema):
             trees = self._items(old or [], new or [], schema)
         else:
-            return None, {}, None
+            # What has parts on one side only is itself modified, and its parts come or go.
+            return _parts(new, schema), {}, _parts(old, schema)
         added, modified, removed = (tree or None for tree in trees)
         return added, modified, removed
+
+
+def _parts(value: Any, schema: TypeSchema) -> FieldSet | None:
+    return dict(children(every_path(value, schema))) or None
 
 
 def _both(granular: Any, old: Any, new: Any, schema: TypeSchema) -> bool:
@@ -232,9 +237,20 @@ def _both(granular: Any, old: Any, new: Any, schema: TypeSchema) -> bool:
     return all(kinds) and bool(old or new)
 
 
-def _equal(old: Any, new: Any) -> bool:
-    # In Python true equals 1; in JSON it does not.
-    return bool(old == new) and isinstance(old, bool) == isinstance(new, bool)
+_SEVERAL: Final = TypeSchema(type="array")
+"""Items with one name, which no valid list has, are one value as long as they are there."""
+
+
+def _items(value: Sequence[Any], schema: TypeSchema) -> dict[str, tuple[Any, TypeSchema]]:
+    element, named = schema.element(), dict[str, tuple[Any, TypeSchema]]()
+    for item in value:
+        name = element_of(item, schema)
+        held = named.get(name)
+        if held is None:
+            named[name] = item, element
+        else:
+            named[name] = [*(held[0] if held[1] is _SEVERAL else [held[0]]), item], _SEVERAL
+    return named
 
 
 # --- cutting
@@ -296,43 +312,63 @@ def _below(element: str, schema: TypeSchema) -> tuple[TypeSchema, bool]:
 # --- what may be applied
 
 
-def faults(value: Object, schema: TypeSchema) -> list[str]:
-    """Why a configuration cannot be applied, in the server's words: undeclared fields, wrong types, duplicate items."""
-    return list(_faults(value, schema, ""))
+def faults(value: Object, schema: TypeSchema, *, duplicates: bool = False) -> list[str]:
+    """Why a configuration cannot be applied, in the server's words: undeclared fields, wrong types, duplicate items.
+
+    What has been stored may have ``duplicates``.
+    """
+    return list(_Faults(duplicates).of(value, schema, ""))
 
 
-def _faults(value: Any, schema: TypeSchema, path: str) -> Iterator[str]:
-    if value is None:
-        return
-    if isinstance(value, dict) and schema.type in ("object", ""):
-        for name, member in value.items():
-            if not schema.declares(name):
-                yield f"{path}.{name}: field not declared in schema"
-                return
-            below = schema.field(name)
-            if not isinstance(member, str) or below.type not in ("string", ""):
-                yield from _faults(member, below, f"{path}.{name}")
-    elif isinstance(value, list) and schema.type in ("array", ""):
-        yield from _list_faults(value, schema, path)
-    elif wanted := _mismatch(value, schema):
-        yield f"{path}: expected {wanted}, got {_shown(value, wanted)}"
+class _Faults:
+    """Finds what does not fit a schema."""
+
+    def __init__(self, duplicates: bool) -> None:
+        self._duplicates = duplicates
+
+    def of(self, value: Any, schema: TypeSchema, path: str) -> Iterator[str]:
+        """The faults of a value and of all below it."""
+        if value is None:
+            return
+        if isinstance(value, dict) and schema.type in ("object", ""):
+            for name, member in value.items():
+                if not schema.declares(name):
+                    yield f"{path}.{name}: field not declared in schema"
+                    return
+                below = schema.field(name)
+                if not isinstance(member, str) or below.type not in ("string", ""):
+                    yield from self.of(member, below, f"{path}.{name}")
+        elif isinstance(value, list) and schema.type in ("array", ""):
+            yield from self._of_list(value, schema, path)
+        elif wanted := _mismatch(value, schema):
+            yield f"{path}: expected {wanted}, got {_shown(value, wanted)}"
+
+    def _of_list(self, value: Sequence[Any], schema: TypeSchema, path: str) -> Iterator[str]:
+        seen = set()
+        for index, item in enumerate(value):
+            at = f"{path}[{index}]"
+            if schema.list_kind != "atomic":
+                try:
+                    name = _applied_element(item, schema)
+                except KeyMissing as error:
+                    yield f"{path}: element {index}: {error}"
+                    return
+                at = f"{path}{_bracket(item, schema)}"
+                if name in seen and not self._duplicates:
+                    yield f"{path}: duplicate entries for key {_bracket(item, schema)}"
+                seen.add(name)
+            yield from self.of(item, schema.element(), at)
 
 
-def _list_faults(value: Sequence[Any], schema: TypeSchema, path: str) -> Iterator[str]:
-    seen = set()
-    for index, item in enumerate(value):
-        at = f"{path}[{index}]"
-        if schema.list_kind != "atomic":
-            try:
-                name = element_of(item, schema)
-            except KeyMissing as error:
-                yield f"{path}: element {index}: {error}"
-                return
-            at = f"{path}{_bracket(item, schema)}"
-            if name in seen:
-                yield f"{path}: duplicate entries for key {_bracket(item, schema)}"
-            seen.add(name)
-        yield from _faults(item, schema.element(), at)
+def _applied_element(item: Any, schema: TypeSchema) -> str:
+    """The path element of an item that is sent. Raises KeyMissing for one that cannot be told from others."""
+    if schema.list_kind == "set" and item is None:
+        raise KeyMissing("associative list without keys has an element that's an explicit null")
+    if schema.list_kind == "set" and isinstance(item, dict):
+        raise KeyMissing("associative list without keys has an element that's a map type")
+    if schema.list_kind == "set" and isinstance(item, list):
+        raise KeyMissing("not supported: associative list with lists as elements")
+    return element_of(item, schema)
 
 
 def _bracket(item: Any, schema: TypeSchema) -> str:

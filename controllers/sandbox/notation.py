@@ -3,6 +3,29 @@
 import json
 from typing import Any
 
+import msgspec
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Whether two values are the same JSON. In Python true equals 1 and false equals 0; in JSON they do not."""
+    if left is right or type(left) is type(right) is str:
+        return bool(left == right)
+    if left != right:
+        return False
+    # Nearly always that is all there is to it, and what is written alike is found at once.
+    return _in_order(left) == _in_order(right) or _same_types(left, right)
+
+
+_in_order = msgspec.json.Encoder(order="sorted").encode
+
+
+def _same_types(left: Any, right: Any) -> bool:
+    if isinstance(left, dict):
+        return all(_same_types(member, right[name]) for name, member in left.items())
+    if isinstance(left, list):
+        return all(_same_types(*pair) for pair in zip(left, right, strict=True))
+    return isinstance(left, bool) == isinstance(right, bool)
+
 
 def plain(value: Any) -> str:
     """Without types, as ``map[a:b]`` and ``[a b]``."""
@@ -22,6 +45,8 @@ def literal(value: Any) -> str:
         return f"map[string]interface {{}}{{{members}}}"
     if isinstance(value, list):
         return "[]interface {}{" + ", ".join(literal(item) for item in value) + "}"
+    if value is None:
+        return "interface {}(nil)"
     return json.dumps(value)
 
 

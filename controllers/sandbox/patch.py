@@ -24,12 +24,12 @@ DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList/"
 ORDER: Final = "$setElementOrder/"
 
 
-def json_patch(live: Object, operations: Sequence[Mapping[str, Any]]) -> Object:
-    """The object after the operations of a JSON patch.
+def json_patch(live: Object, operations: Sequence[Mapping[str, Any]], *, typed: bool = True) -> Object:
+    """The object after the operations of a JSON patch, whose parts must be text where they are ``typed``.
 
     Raises StatusError: 400 for what is no patch, 413 for too many operations, 422 for one that cannot be carried out.
     """
-    if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
+    if not isinstance(operations, list) or not all(_readable(operation, typed) for operation in operations):
         kind = notation.json_kind(operations)
         raise bad_request(
             f"error decoding patch: json: cannot unmarshal {kind} into Go value of type []handlers.jsonPatchOp"
@@ -48,6 +48,15 @@ def json_patch(live: Object, operations: Sequence[Mapping[str, Any]]) -> Object:
         # One text for everything is what the real server answers, too.
         raise _refused() from None
     return document.root
+
+
+def _readable(operation: Any, typed: bool) -> bool:
+    """Whether something can be read as an operation; whether it makes sense is judged when it is carried out."""
+    if operation is None:
+        return True
+    parts = ("op", "path", "from")
+    texts = isinstance(operation, dict) and all(isinstance(operation.get(part, ""), str | None) for part in parts)
+    return texts or (isinstance(operation, dict) and not typed)
 
 
 class _Document:
@@ -76,7 +85,7 @@ class _Document:
 
     def _holder(self, path: str) -> tuple[Any, str]:
         """The object or list that a path leads into, and the last part of the path."""
-        if not path.startswith("/"):
+        if not isinstance(path, str) or not path.startswith("/"):
             raise ValueError(path)
         *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/"))
         holder: Any = self.root
@@ -151,8 +160,11 @@ def _merged(live: Any, patch: Any) -> Any:
     return merged
 
 
-def strategic_merge_patch(live: Object, patch: Object, schema: TypeSchema) -> Object:
+def strategic_merge_patch(live: Object, patch: Any, schema: TypeSchema) -> Object:
     """The object after a strategic merge patch. Raises StatusError where the patch contradicts the schema: 400, 422."""
+    if not isinstance(patch, dict):
+        kind = notation.json_kind(patch)
+        raise bad_request(f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}")
     return _merge_objects(live, patch, schema)
 
 
@@ -162,7 +174,7 @@ def _merge_objects(live: Object, patch: Object, schema: TypeSchema) -> Object:
         return {name: value for name, value in patch.items() if name != DIRECTIVE}
     if directive == "delete":
         return {}
-    if directive not in (None, "merge"):
+    if DIRECTIVE in patch:
         raise _failed(f"unknown patch type: {directive} in map: {notation.plain(patch)}")
     merged = _retained(live, patch)
     for name, value in patch.items():
@@ -182,8 +194,10 @@ def _retained(live: Object, patch: Object) -> Object:
     keys = patch.get(RETAIN_KEYS)
     if keys is None:
         return dict(live)
-    for name in patch:
-        if not name.startswith("$") and name not in keys:
+    if not isinstance(keys, list):
+        raise bad_request("The patch format of retainKeys is wrong")
+    for name, value in patch.items():
+        if not name.startswith("$") and value is not None and name not in keys:
             raise bad_request("there is at least one key in the patch that is not in the retainKeys list")
     return {name: value for name, value in live.items() if name in keys}
 
@@ -196,40 +210,75 @@ def _delete_primitives(merged: Object, name: str, unwanted: Any) -> None:
 
 
 def _merge_member(merged: Object, name: str, value: Any, patch: Object, schema: TypeSchema) -> None:
-    member = schema.field(name)
+    member, live = schema.field(name), merged.get(name)
     if value is None:
         merged.pop(name, None)
-    elif isinstance(value, dict):
-        replace = "replace" in member.patch_strategy
-        live = merged.get(name)
-        merged[name] = _merge_objects(live if isinstance(live, dict) and not replace else {}, value, member)
-    elif isinstance(value, list) and "merge" in member.patch_strategy:
-        live = merged.get(name)
-        merged[name] = _merge_lists(live if isinstance(live, list) else [], value, patch.get(ORDER + name), member)
+    elif isinstance(value, dict) and isinstance(live, dict):
+        merged[name] = value if "replace" in member.patch_strategy else _merge_objects(live, value, member)
+    elif isinstance(value, list) and (isinstance(live, list) or ORDER + name in patch):
+        merges = "merge" in member.patch_strategy
+        merged[name] = _merge_lists(live or [], value, patch.get(ORDER + name), member) if merges else value
+    elif (kept := _undirected(_without_nulls(value))) is not _DIRECTIVE_ONLY:
+        merged[name] = kept
     else:
-        merged[name] = _undirected(value)
+        merged.pop(name, None)
+
+
+_DIRECTIVE_ONLY: Final = object()
 
 
 def _undirected(value: Any) -> Any:
-    """A list that is not merged, without the directives in its items."""
-    if not isinstance(value, list):
-        return value
-    return [item for item in value if not (isinstance(item, dict) and DIRECTIVE in item)]
+    """What a patch puts where nothing was: all of it but the objects that say how to merge."""
+    if isinstance(value, dict):
+        if DIRECTIVE in value:
+            return _DIRECTIVE_ONLY
+        members = {name: _undirected(member) for name, member in value.items()}
+        return {name: member for name, member in members.items() if member is not _DIRECTIVE_ONLY}
+    if isinstance(value, list):
+        return [kept for item in value if (kept := _undirected(item)) is not _DIRECTIVE_ONLY]
+    return value
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(member) for name, member in value.items() if member is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _merge_lists(live: list[Any], patch: list[Any], order: list[Any] | None, schema: TypeSchema) -> list[Any]:
     key = schema.patch_merge_key
     if order is not None:
         _check_order(patch, order, key)
+    if not key:
+        _check_scalars([*live, *patch])
+        merged = [*live, *(item for index, item in enumerate(patch) if item not in live and item not in patch[:index])]
+        return _ordered(merged, patch if order is None else order, live, key)
+    plain = [item for item in patch if not (isinstance(item, dict) and DIRECTIVE in item)]
     if any(isinstance(item, dict) and item.get(DIRECTIVE) == "replace" for item in patch):
-        return list(_undirected(patch))
-    if key:
-        merged = list(live)
-        for item in patch:
-            merged = _merge_item(merged, item, key, schema.element())
-    else:
-        merged = [*live, *(item for item in patch if item not in live)]
-    return merged if order is None else _ordered(merged, order, live, key)
+        return plain
+    remaining = list(live)
+    for item in patch:
+        if isinstance(item, dict) and DIRECTIVE in item:
+            remaining = _without_item(remaining, item, key)
+    merged = list(remaining)
+    for item in plain:
+        merged = _merge_item(merged, item, key, schema.element())
+    return _ordered(merged, plain if order is None else order, live if order is not None else remaining, key)
+
+
+def _check_scalars(items: list[Any]) -> None:
+    if any(isinstance(item, dict) for item in items):
+        raise _failed("list element types are not identical")
+
+
+def _without_item(live: list[Any], item: Object, key: str) -> list[Any]:
+    directive = item[DIRECTIVE]
+    if directive == "merge":
+        raise _failed("merging lists cannot yet be specified in the patch")
+    if directive != "delete":
+        raise _failed(f"unknown patch type: {directive} in map: {notation.plain(item)}")
+    name = _key(item, key)
+    return [held for held in live if held.get(key) != name]
 
 
 def _check_order(patch: list[Any], order: list[Any], key: str) -> None:
@@ -243,12 +292,10 @@ def _check_order(patch: list[Any], order: list[Any], key: str) -> None:
 
 def _merge_item(merged: list[Any], item: Any, key: str, schema: TypeSchema) -> list[Any]:
     name = _key(item, key)
-    if item.get(DIRECTIVE) == "delete":
-        return [held for held in merged if held.get(key) != name]
     for index, held in enumerate(merged):
         if held.get(key) == name:
             return [*merged[:index], _merge_objects(held, item, schema), *merged[index + 1 :]]
-    return [*merged, _merge_objects({}, item, schema)]
+    return [*merged, item]
 
 
 def _key(item: Any, key: str) -> Any:

@@ -3,6 +3,7 @@
 They are those of Kubernetes 1.37 for the kinds that simulations and their tests create; other kinds are stored as sent.
 """
 
+import base64
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any, Final, TypeAlias
@@ -31,7 +32,12 @@ def _with(**defaults: Any) -> Hook:
 
 
 def _pod(pod: Object) -> None:
-    pod.setdefault("spec", {}).setdefault("enableServiceLinks", True)
+    spec = pod.setdefault("spec", {})
+    _with(enableServiceLinks=True)(spec)
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        resources = container.get("resources") or {}
+        if resources.get("limits"):
+            resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
 
 
 def _pod_spec(spec: Object) -> None:
@@ -56,9 +62,6 @@ def _container(container: Object) -> None:
         terminationMessagePath="/dev/termination-log",
         terminationMessagePolicy="File",
     )(container)
-    resources = container.get("resources") or {}
-    if resources.get("limits"):
-        resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
 
 
 def _deployment_spec(spec: Object) -> None:
@@ -84,13 +87,17 @@ def _rolling(spec: Object, field: str, rolling: Object) -> None:
 
 
 def _node_status(status: Object) -> None:
-    if status.get("capacity"):
-        status["allocatable"] = {**status["capacity"], **(status.get("allocatable") or {})}
+    if status.get("capacity") and not status.get("allocatable"):
+        status["allocatable"] = dict(status["capacity"])
 
 
 def _pod_status(status: Object) -> None:
-    if status.get("podIPs") and not status.get("podIP"):
-        status["podIP"] = status["podIPs"][0].get("ip", "")
+    single, several = status.get("podIP"), status.get("podIPs")
+    if several and not single:
+        status["podIP"] = several[0].get("ip", "")
+    elif single and (not several or several[0].get("ip") != single):
+        # Old kubelets know of one address only, so that one counts.
+        status["podIPs"] = [{"ip": single}]
 
 
 def _service_spec(spec: Object) -> None:
@@ -117,6 +124,14 @@ def _custom_resource_definition(spec: Object) -> None:
     _with(conversion={"strategy": "None"})(spec)
 
 
+def _secret(secret: Object) -> None:
+    _with(type="Opaque")(secret)
+    plain = secret.pop("stringData", None)
+    if plain:
+        encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in plain.items()}
+        secret["data"] = {**(secret.get("data") or {}), **encoded}
+
+
 _CORE: Final = "io.k8s.api.core.v1"
 _APPS: Final = "io.k8s.api.apps.v1"
 _DEVICES: Final = "io.k8s.api.resource.v1"
@@ -137,7 +152,7 @@ _HOOKS: Final[Mapping[str, Hook]] = {
     f"{_CORE}.NodeStatus": _node_status,
     f"{_CORE}.ServiceSpec": _service_spec,
     f"{_CORE}.ServicePort": _service_port,
-    f"{_CORE}.Secret": _with(type="Opaque"),
+    f"{_CORE}.Secret": _secret,
     f"{_APPS}.DeploymentSpec": _deployment_spec,
     f"{_APPS}.DaemonSetSpec": _daemon_set_spec,
     f"{_APPS}.StatefulSetSpec": _stateful_set_spec,
@@ -148,3 +163,14 @@ _HOOKS: Final[Mapping[str, Hook]] = {
     f"{_DEFINITIONS}.CustomResourceDefinitionSpec": _custom_resource_definition,
     f"{_RBAC}.RoleRef": _with(apiGroup="rbac.authorization.k8s.io"),
 }
+
+REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {f"{_CORE}.Container": ("image",)}
+"""Members that the real server requires in code, though its documents do not say so."""
+_ALL_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
+STATUS_KEEPS: Final[Mapping[str, tuple[str, ...]]] = {
+    f"{_CORE}.Pod": ("ownerReferences",),
+    f"{_APPS}.Deployment": ("labels",),
+    f"{_DEVICES}.ResourceClaim": _ALL_METADATA,
+    f"{_DEFINITIONS}.CustomResourceDefinition": _ALL_METADATA,
+}
+"""Members of metadata that a write of the status leaves alone, by type; a custom kind's leaves all alone."""

@@ -33,7 +33,6 @@ class ResourceInfo:
     create_on_update: bool = False  # a PUT to a name that is free creates
     unconditional_update: bool = True  # a PUT may leave out the resource version
     returns_deleted: bool = False  # a DELETE answers with the object
-    status_writes_metadata: bool = False  # labels and annotations may be changed through the status subresource
     field_labels: frozenset[str] = frozenset()  # for field selectors, beside metadata.name and metadata.namespace
     renames: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # served field: stored field
     stored_as: str = ""  # key of the collection, where it is another resource's
@@ -142,7 +141,6 @@ BUILTIN: tuple[ResourceInfo, ...] = (
         subresources=frozenset({"status", "finalize"}),
         names="label",
         returns_deleted=True,
-        status_writes_metadata=True,
         field_labels=frozenset({"status.phase"}),
     ),
     _core(
@@ -151,7 +149,6 @@ BUILTIN: tuple[ResourceInfo, ...] = (
         namespaced=False,
         short_names=("no",),
         subresources=_STATUS,
-        status_writes_metadata=True,
         field_labels=frozenset({"spec.unschedulable"}),
     ),
     _core(
@@ -162,7 +159,6 @@ BUILTIN: tuple[ResourceInfo, ...] = (
         subresources=frozenset({"status", "binding", "eviction"}),
         has_generation=True,
         returns_deleted=True,
-        status_writes_metadata=True,
         field_labels=frozenset(
             {
                 "spec.nodeName",

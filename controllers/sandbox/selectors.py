@@ -59,9 +59,9 @@ class _LabelParser:
         while self._peek():
             found.append(self._requirement())
             if self._peek() and self._next() != ",":
-                raise self._failure("',' or the end")
+                raise self._failure(", expected: ',' or 'end of string'")
             if self._tokens[self._at - 1] == "," and not self._peek():
-                raise self._failure("an identifier after ','")
+                raise self._failure(", expected: identifier after ','")
         return tuple(found)
 
     def _requirement(self) -> Requirement:
@@ -90,12 +90,12 @@ class _LabelParser:
 
     def _set(self) -> frozenset[str]:
         if self._next() != "(":
-            raise self._failure("'('")
+            raise self._failure(" expected: '('")
         values = {self._value()}
         while (following := self._next()) == ",":
             values.add(self._value())
         if following != ")":
-            raise self._failure("')'")
+            raise self._failure(", expected: ',' or ')'")
         return frozenset(values)
 
     def _key(self) -> str:
@@ -119,8 +119,8 @@ class _LabelParser:
         return token
 
     def _failure(self, expected: str) -> Exception:
-        found = self._tokens[self._at - 1] if self._at <= len(self._tokens) else "the end"
-        return bad_request(f"unable to parse requirement: found {found!r}, expected {expected}")
+        found = self._tokens[self._at - 1] if self._at <= len(self._tokens) else ""
+        return bad_request(f"unable to parse requirement: found '{found}'{expected}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +135,18 @@ class FieldTerm:
         return (_text_at(obj, self.path) == self.value) is self.equal
 
 
-def parse_fields(text: str, supported: frozenset[str]) -> tuple[FieldTerm, ...]:
+def parse_fields(text: str, supported: frozenset[str], *, custom: bool = False) -> tuple[FieldTerm, ...]:
     """The terms of a field selector; ``supported`` are the paths that the resource has. Raises StatusError 400."""
-    return tuple(_field_term(term, supported) for term in text.split(",") if term.strip())
+    return tuple(_field_term(term, supported, custom) for term in text.split(",") if term.strip())
 
 
-def _field_term(term: str, supported: frozenset[str]) -> FieldTerm:
+def _field_term(term: str, supported: frozenset[str], custom: bool) -> FieldTerm:
     match = re.fullmatch(r"\s*([^=!]+?)\s*(==|!=|=)\s*(.*?)\s*", term)
     if match is None:
         raise bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
     path, operator, value = match.groups()
     if path not in supported:
-        if supported <= {"metadata.name", "metadata.namespace"}:
+        if not custom and supported <= {"metadata.name", "metadata.namespace"}:
             known = '"metadata.name", "metadata.namespace"'
             raise bad_request(f'"{path}" is not a known field selector: only {known}')
         raise bad_request(f"field label not supported: {path}")
@@ -185,6 +185,6 @@ class Selector:
 EVERYTHING = Selector()
 
 
-def parse(labels: str, fields: str, supported: frozenset[str]) -> Selector:
-    """A selector from the two query parameters. Raises StatusError 400."""
-    return Selector(parse_labels(labels), parse_fields(fields, supported))
+def parse(labels: str, fields: str, supported: frozenset[str], *, custom: bool = False) -> Selector:
+    """A selector from the two query parameters for a resource, ``custom`` or built-in. Raises StatusError 400."""
+    return Selector(parse_labels(labels), parse_fields(fields, supported, custom=custom))

@@ -7,8 +7,9 @@ refuses it becomes a ``Status``. Bodies are bounded, watches are streamed at the
 import asyncio
 import contextlib
 import functools
+import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,10 +20,12 @@ from controllers.runtime import logs
 from controllers.sandbox import discovery, patch, reviews, scale, subresources, tables
 from controllers.sandbox.access import Access, Attributes
 from controllers.sandbox.audit import AuditLog
-from controllers.sandbox.cluster import Cluster, ListOptions, WriteOptions, Written
+from controllers.sandbox.cluster import Cluster, Listing, ListOptions, WriteOptions, Written
 from controllers.sandbox.errors import (
+    Cause,
     StatusError,
     bad_request,
+    invalid,
     invalid_options,
     method_not_allowed,
     no_such_page,
@@ -53,12 +56,13 @@ from controllers.sandbox.requests import (
     split_path,
     whole_number,
 )
-from controllers.sandbox.selectors import Selector, parse
+from controllers.sandbox.selectors import Selector, parse, parse_labels
 from controllers.sandbox.storage import Forgotten, Stored
 from controllers.sandbox.tokens import Identity
 from controllers.sandbox.watch import Watcher, WatchOptions, check_options, error_line
 
 MAXIMUM_BODY = 3 * 2**20  # bytes, the API's
+MAXIMUM_MANAGER = 128  # characters of a field manager's name, the API's
 BODY_TIMEOUT = 60.0  # seconds in which the body of a request must have come, the API's for whole requests
 CHUNK = 256 * 2**10  # bytes of a watch's initial state that are sent at once
 GATHER = 0.004  # seconds after events of a watch were sent in which further ones are gathered
@@ -105,6 +109,9 @@ class Route(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         return self.target.name
+
+
+Write = Callable[[Call, Route, WriteOptions], Awaitable[Written]]
 
 
 class Server:
@@ -265,11 +272,12 @@ class Server:
             case "list":
                 return self._list(call, route)
             case "create" if not route.name:
-                return self._written(call, route, await self._create(call, route))
+                return await self._write(call, route, self._create)
             case "update":
-                return self._written(call, route, await self._update(call, route))
+                return await self._write(call, route, self._update)
             case "patch":
-                return self._written(call, route, await self._patch(call, route))
+                _check_patch_type(call, route)
+                return await self._write(call, route, self._patch)
             case "delete":
                 return await self._delete(call, route)
             case "deletecollection":
@@ -287,28 +295,22 @@ class Server:
 
     def _list(self, call: Call, route: Route) -> web.Response:
         query = call.query
+        # What cannot be read at all is refused before what cannot be combined.
+        limit, _ = whole_number(query, "limit"), parse_labels(query.get("labelSelector", ""))
         _check_list(query)
         options = ListOptions(
             namespace=route.namespace,
             selector=_selector(route.info, query),
             resource_version=query.get("resourceVersion", ""),
             match=query.get("resourceVersionMatch", ""),
-            limit=whole_number(query, "limit"),
+            limit=limit,
             token=query.get("continue", ""),
         )
         listing = self._cluster.list(route.info, options)
         objects = [route.info.served(stored.object) for stored in listing.items]
         if call.rendering.kind:
             return self._json(self._rendered_list(call, route.info, objects, listing.metadata()))
-        items = [_item(route.info, obj, stored) for obj, stored in zip(objects, listing.items, strict=True)]
-        return self._json(
-            {
-                "kind": route.info.list_kind or f"{route.info.kind}List",
-                "apiVersion": route.info.api_version,
-                "metadata": listing.metadata(),
-                "items": items,
-            }
-        )
+        return self._json(_list_of(route.info, listing, objects))
 
     def _rendered_list(
         self, call: Call, info: ResourceInfo, objects: Sequence[Object], metadata: Mapping[str, Any]
@@ -318,30 +320,40 @@ class Server:
         include, now = call.query.get("includeObject") or "Metadata", self._cluster.clock.utcnow()
         return tables.table(info.columns, objects, metadata=metadata, include=include, now=now)
 
-    async def _create(self, call: Call, route: Route) -> Written:
-        body, options = await self._object_body(call, route)
+    async def _write(self, call: Call, route: Route, write: Write) -> web.Response:
+        """The answer to a write, with its warnings, which a client gets with a refusal, too."""
+        options = _write_options(call, route)
+        try:
+            written = await write(call, route, options)
+            response = self._written(call, route, written)
+        except StatusError as error:
+            response = self._refusal(error)
+        for warning in (*route.info.warnings, *options.told):
+            escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
+            response.headers.add("Warning", f'299 - "{escaped}"')
+        return response
+
+    async def _create(self, call: Call, route: Route, options: WriteOptions) -> Written:
+        body, options = await self._object_body(call, options)
         return self._cluster.create(route.info, route.namespace, body, options)
 
-    async def _update(self, call: Call, route: Route) -> Written:
-        body, options = await self._object_body(call, route)
+    async def _update(self, call: Call, route: Route, options: WriteOptions) -> Written:
+        body, options = await self._object_body(call, options)
         return self._cluster.update(route.info, route.namespace, route.name, body, options)
 
-    async def _patch(self, call: Call, route: Route) -> Written:
-        media_type = call.request.headers.get("Content-Type", "").partition(";")[0].strip()
-        if media_type not in PATCH_TYPES or (media_type == STRATEGIC_PATCH and route.info.custom):
-            accepted = [t for t in PATCH_TYPES if t != STRATEGIC_PATCH] if route.info.custom else PATCH_TYPES
-            raise unsupported_media_type(accepted)
+    async def _patch(self, call: Call, route: Route, options: WriteOptions) -> Written:
+        media_type = _media_type(call)
         body = await self._body(call)
-        options = _write_options(call, route)
         if media_type == APPLY_PATCH:
             _check_field_manager(call)
             return self._cluster.apply(route.info, route.namespace, route.name, body, options)
-        change = _change(media_type, body, route.info)
+        change = _change(media_type, body, route.info, options)
         return self._cluster.patch(route.info, route.namespace, route.name, change, options)
 
     async def _delete(self, call: Call, route: Route) -> web.Response:
-        deletion = subresources.deletion_of(await self._delete_options(call))
-        done = self._cluster.delete(route.info, route.namespace, route.name, deletion, dry_run=_is_dry_run(call))
+        options = await self._delete_options(call)
+        deletion, dry_run = subresources.deletion_of(options), _is_dry(options)
+        done = self._cluster.delete(route.info, route.namespace, route.name, deletion, dry_run=dry_run)
         if not done.gone or route.info.returns_deleted:
             return self._object(call, route, done.object)
         details = {"name": route.name, "group": route.info.group, "kind": route.info.plural}
@@ -357,36 +369,30 @@ class Server:
         )
 
     async def _delete_collection(self, call: Call, route: Route) -> web.Response:
-        deletion = subresources.deletion_of(await self._delete_options(call))
+        asked = await self._delete_options(call)
+        deletion, dry_run = subresources.deletion_of(asked), _is_dry(asked)
         options = ListOptions(route.namespace, _selector(route.info, call.query))
         listing = self._cluster.list(route.info, options)
-        deleted: list[Object] = []
+        objects = [route.info.served(stored.object) for stored in listing.items]
         for stored in listing.items:
             metadata = stored.object["metadata"]
             place = (metadata.get("namespace", ""), metadata["name"])
             with contextlib.suppress(StatusError):
-                done = self._cluster.delete(route.info, *place, deletion, dry_run=_is_dry_run(call))
-                deleted.append(done.object)
-        if not route.info.custom:
-            deleted = [{k: v for k, v in obj.items() if k not in {"kind", "apiVersion"}} for obj in deleted]
-        return self._json(
-            {
-                "kind": route.info.list_kind or f"{route.info.kind}List",
-                "apiVersion": route.info.api_version,
-                "metadata": {"resourceVersion": str(self._cluster.store.version)},
-                "items": deleted,
-            }
-        )
+                self._cluster.delete(route.info, *place, deletion, dry_run=dry_run)
+        return self._json(_list_of(route.info, listing, objects))
 
     async def _delete_options(self, call: Call) -> Any:
-        raw = await self._read(call)
-        options = decode_body(raw, call.request.headers.get("Content-Type", JSON)) if raw else {}
+        """The DeleteOptions of a request: its body or, only where it has none, its query."""
+        if raw := await self._read(call):
+            return decode_body(raw, call.request.headers.get("Content-Type", JSON))
         query: dict[str, Any] = {}
         if policy := call.query.get("propagationPolicy"):
             query["propagationPolicy"] = policy
         if call.query.get("gracePeriodSeconds"):
             query["gracePeriodSeconds"] = whole_number(call.query, "gracePeriodSeconds")
-        return {**options, **query} if isinstance(options, dict) else options
+        if dry_run := call.query.get("dryRun"):
+            query["dryRun"] = [dry_run]
+        return query
 
     async def _act(self, call: Call, route: Route) -> web.Response:
         """The subresources that are actions."""
@@ -412,7 +418,7 @@ class Server:
         place, shown = (route.info, route.namespace, route.name), Route(route.target, scale.SCALE)
         if call.method == "GET":
             return self._object(call, shown, scale.scale_of(self._cluster.get(*place)))
-        media_type = call.request.headers.get("Content-Type", "").partition(";")[0].strip()
+        media_type = _media_type(call)
         if call.method == "PATCH" and media_type not in PATCH_TYPES:
             raise unsupported_media_type(PATCH_TYPES)
         body, options = await self._body(call), _write_options(call, route)
@@ -423,7 +429,8 @@ class Server:
             written = self._cluster.apply(*place, scale.applied(*place, body), options)
         else:
             # A Scale has no lists, so that both ways of merging are the same.
-            change = _change(MERGE_PATCH if media_type == STRATEGIC_PATCH else media_type, body, route.info)
+            merging = MERGE_PATCH if media_type == STRATEGIC_PATCH else media_type
+            change = _change(merging, body, route.info, options)
             written = self._cluster.patch(*place, scale.change(*place, change), options)
         return self._object(call, shown, scale.scale_of(written.object))
 
@@ -523,9 +530,9 @@ class Server:
         raw = await self._read(call)
         return decode_body(raw, call.request.headers.get("Content-Type", JSON))
 
-    async def _object_body(self, call: Call, route: Route) -> tuple[Any, WriteOptions]:
+    async def _object_body(self, call: Call, options: WriteOptions) -> tuple[Any, WriteOptions]:
         raw, content_type = await self._read(call), call.request.headers.get("Content-Type", JSON)
-        body, options = decode_body(raw, content_type), _write_options(call, route)
+        body = decode_body(raw, content_type)
         if options.field_validation != "Ignore" and content_type.startswith(JSON):
             options = msgspec.structs.replace(options, duplicates=duplicate_fields(raw, body))
         return body, options
@@ -559,15 +566,12 @@ class Server:
     def _written(self, call: Call, route: Route, written: Written) -> web.Response:
         code = 201 if written.created else 200
         if written.encoded and not call.rendering.kind:
-            response = web.Response(status=code, body=written.encoded, content_type=JSON)
-        else:
-            response = self._object(call, route, written.object, code)
-        for warning in written.warnings:
-            escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
-            response.headers.add("Warning", f'299 - "{escaped}"')
-        return response
+            return web.Response(status=code, body=written.encoded, content_type=JSON)
+        return self._object(call, route, written.object, code)
 
     def _object(self, call: Call, route: Route, obj: Object, code: int = 200) -> web.Response:
+        if call.rendering.kind:
+            obj = {"metadata": {}, **obj}
         if call.rendering.kind == "Table":
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
             return self._json(self._rendered_list(call, route.info, [obj], metadata), code)
@@ -587,6 +591,18 @@ class Server:
         return response
 
 
+def _list_of(info: ResourceInfo, listing: Listing, objects: Sequence[Object]) -> dict[str, Any]:
+    """The answer to a list; ``objects`` are its items in the served version."""
+    # Lists of custom kinds say that they are complete, too.
+    complete = {"continue": ""} if info.custom else {}
+    return {
+        "kind": info.list_kind or f"{info.kind}List",
+        "apiVersion": info.api_version,
+        "metadata": {**complete, **listing.metadata()},
+        "items": [_item(info, obj, stored) for obj, stored in zip(objects, listing.items, strict=True)],
+    }
+
+
 def _item(info: ResourceInfo, obj: Object, stored: Stored) -> Any:
     """An object as an item of a list; built-in kinds have no kind and apiVersion there."""
     if info.custom:
@@ -598,6 +614,17 @@ def _item(info: ResourceInfo, obj: Object, stored: Stored) -> Any:
 
 def _success() -> dict[str, Any]:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _media_type(call: Call) -> str:
+    return call.request.headers.get("Content-Type", "").partition(";")[0].strip()
+
+
+def _check_patch_type(call: Call, route: Route) -> None:
+    """Refuses a patch of a sort that the resource does not take. Raises StatusError 415."""
+    accepted = [kind for kind in PATCH_TYPES if kind != STRATEGIC_PATCH or not route.info.custom]
+    if _media_type(call) not in accepted:
+        raise unsupported_media_type(accepted)
 
 
 def _subject(call: Call, target: Target) -> Subject:
@@ -630,30 +657,33 @@ def _aggregation(accept: str | None) -> str:
 
 
 def _selector(info: ResourceInfo, query: Mapping[str, str]) -> Selector:
-    return parse(query.get("labelSelector", ""), query.get("fieldSelector", ""), info.selectable)
+    return parse(query.get("labelSelector", ""), query.get("fieldSelector", ""), info.selectable, custom=info.custom)
 
 
 def _check_list(query: Mapping[str, str]) -> None:
-    """Refuses version parameters that contradict each other. Raises StatusError 400 or 422."""
-    match = query.get("resourceVersionMatch", "")
+    """Refuses version parameters that contradict each other. Raises StatusError 422."""
+    if causes := list(_list_causes(query)):
+        raise invalid("meta.k8s.io", "ListOptions", "", causes)
+
+
+def _list_causes(query: Mapping[str, str]) -> Iterator[Cause]:
+    path, match = "resourceVersionMatch", query.get("resourceVersionMatch", "")
     version, token = query.get("resourceVersion", ""), query.get("continue", "")
-    text = ""
+    if match and not version:
+        text = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+        yield Cause("FieldValueForbidden", text, path)
     if match and token:
-        text = "resourceVersionMatch is forbidden when continue is provided"
-    elif match and not version:
-        text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-    elif match == "Exact" and version == "0":
-        text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-    if text:
-        raise invalid_options("ListOptions", "FieldValueForbidden", f"Forbidden: {text}", "resourceVersionMatch")
+        text = "Forbidden: resourceVersionMatch is forbidden when continue is provided"
+        yield Cause("FieldValueForbidden", text, path)
     if match not in {"", "Exact", "NotOlderThan"}:
         text = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
-        raise invalid_options("ListOptions", "FieldValueNotSupported", text, "resourceVersionMatch")
+        yield Cause("FieldValueNotSupported", text, path)
+    if match == "Exact" and version == "0":
+        text = 'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        yield Cause("FieldValueForbidden", text, path)
     if "sendInitialEvents" in query:
         text = "Forbidden: sendInitialEvents is forbidden for list"
-        raise invalid_options("ListOptions", "FieldValueForbidden", text, "sendInitialEvents")
-    if token and version not in {"", "0"}:
-        raise bad_request("specifying resource version is not allowed when using continue")
+        yield Cause("FieldValueForbidden", text, "sendInitialEvents")
 
 
 def _check_field_manager(call: Call) -> None:
@@ -669,10 +699,16 @@ def _options_kind(method: str) -> str:
 
 def _is_dry_run(call: Call) -> bool:
     value = call.query.get("dryRun", "")
-    if value not in {"", "All"}:
-        text = f'Unsupported value: ["{value}"]: supported values: "All"'
-        raise invalid_options(_options_kind(call.method), "FieldValueNotSupported", text, "dryRun")
-    return value == "All"
+    return _is_dry({"dryRun": [value] if value else []}, _options_kind(call.method))
+
+
+def _is_dry(options: Mapping[str, Any], kind: str = "DeleteOptions") -> bool:
+    """Whether options ask for a dry run. Raises StatusError 422."""
+    values = options.get("dryRun") or []
+    if values not in ([], ["All"]):
+        text = f'Unsupported value: {json.dumps(values)}: supported values: "All"'
+        raise invalid_options(kind, "FieldValueNotSupported", text, "dryRun")
+    return bool(values)
 
 
 def _write_options(call: Call, route: Route) -> WriteOptions:
@@ -682,8 +718,12 @@ def _write_options(call: Call, route: Route) -> WriteOptions:
         text = f'Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
         raise invalid_options(_options_kind(call.method), "FieldValueNotSupported", text, "fieldValidation")
     agent = call.request.headers.get("User-Agent", "unknown").partition("/")[0]
+    manager = query.get("fieldManager") or agent[:MAXIMUM_MANAGER]
+    if len(manager) > MAXIMUM_MANAGER:
+        text = f"Too long: may not be more than {MAXIMUM_MANAGER} bytes"
+        raise invalid_options(_options_kind(call.method), "FieldValueTooLong", text, "fieldManager")
     return WriteOptions(
-        manager=query.get("fieldManager") or agent,
+        manager=manager,
         dry_run=_is_dry_run(call),
         field_validation=validation,
         subresource=route.target.subresource,
@@ -706,9 +746,10 @@ def _watch_options(call: Call, route: Route) -> WatchOptions:
     )
 
 
-def _change(media_type: str, body: Any, info: ResourceInfo) -> Callable[[Object], Any]:
+def _change(media_type: str, body: Any, info: ResourceInfo, options: WriteOptions) -> Callable[[Object], Any]:
     if media_type == JSON_PATCH:
-        return lambda live: patch.json_patch(live, body)
+        # The real server reads the operations twice, strictly only where it has to tell of unknown fields.
+        return lambda live: patch.json_patch(live, body, typed=options.field_validation != "Ignore")
     if media_type == MERGE_PATCH:
         return lambda live: patch.merge_patch(live, body)
     return lambda live: patch.strategic_merge_patch(live, body, info.schema)

@@ -53,14 +53,20 @@ def deletion_of(options: Any) -> Deletion:
     """How DeleteOptions want an object deleted. Raises StatusError 400."""
     if not isinstance(options, dict):
         raise bad_request("the body of a delete must be a JSON object of kind DeleteOptions")
+    if options.get("orphanDependents") is not None and options.get("propagationPolicy"):
+        policy = options["propagationPolicy"]
+        text = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        raise invalid_options("DeleteOptions", "FieldValueInvalid", text, "propagationPolicy")
     conditions = options.get("preconditions") or {}
     orphan = options.get("orphanDependents")
-    propagation = options.get("propagationPolicy") or ("Orphan" if orphan else "Background")
-    if propagation not in {"Background", "Foreground", "Orphan"}:
+    if orphan not in (None, True, False):
+        raise bad_request("orphanDependents must be true or false")
+    propagation = options.get("propagationPolicy") or {None: "", True: "Orphan", False: "Background"}[orphan]
+    if propagation not in {"", "Background", "Foreground", "Orphan"}:
         text = f'Unsupported value: "{propagation}": supported values: "Foreground", "Background", "Orphan", "nil"'
         raise invalid_options("DeleteOptions", "FieldValueNotSupported", text, "propagationPolicy")
     grace = options.get("gracePeriodSeconds")
-    if grace is not None and (not isinstance(grace, int) or grace < 0):
-        raise bad_request("gracePeriodSeconds must be a whole number of at least 0")
+    if grace is not None and not isinstance(grace, int):
+        raise bad_request("gracePeriodSeconds must be a whole number")
     preconditions = Preconditions(str(conditions.get("uid") or ""), str(conditions.get("resourceVersion") or ""))
     return Deletion(preconditions, propagation, grace)

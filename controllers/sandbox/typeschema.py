@@ -7,7 +7,6 @@ and those of CustomResourceDefinitions, whose schemas are written in the same di
 import functools
 import json
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any, Final, Literal
@@ -89,6 +88,10 @@ class TypeSchema:
     builtin: bool = False
     status_apart: bool = False
     name: str = ""
+    dropped: frozenset[str] = frozenset()
+    """Members that the typed form of a built-in kind does not have where they are "", 0 or false."""
+    written: Mapping[str, Any] = field(default_factory=dict)
+    """Members that the typed form always has, with what they are where nothing is said of them."""
 
     def field(self, name: str) -> "TypeSchema":
         """The schema of a member; ``ANY`` where none is declared."""
@@ -128,11 +131,9 @@ def object_meta() -> TypeSchema:
 def zero(schema: TypeSchema) -> dict[str, Any]:
     """What an empty object of a built-in kind consists of: members that are always written, some of them as null."""
     empty: dict[str, Any] = {}
-    for name, member in schema.properties.items():
-        if member.default is not MISSING:
-            empty[name] = zero(member) if member.default == {} else deepcopy(member.default)
-        elif name in schema.limits.required:
-            empty[name] = None
+    for name, nothing in schema.written.items():
+        if name in schema.properties:
+            empty[name] = zero(schema.properties[name]) if nothing == {} else nothing
     return empty
 
 
@@ -268,7 +269,8 @@ _STRING: Final = TypeSchema(type="string")
 class _Builtins:
     """The types of the data file, parsed when first asked for: most runs need a few."""
 
-    def __init__(self, document: Mapping[str, Any]) -> None:
+    def __init__(self, document: Mapping[str, Any], zeros: Mapping[str, Any]) -> None:
+        self._zeros = zeros
         self.kinds: Mapping[str, str] = document["kinds"]
         self._types: Mapping[str, Any] = document["types"]
         self._parsed: dict[str, TypeSchema] = {}
@@ -285,11 +287,17 @@ class _Builtins:
             properties: dict[str, TypeSchema] = {}
             node = self._types[name]
             self._parsed[name] = TypeSchema(type=_type(node), properties=properties, name=name)
-            self._parsed[name] = replace(_fill(node, self._type, properties), name=name)
+            zeros = self._zeros.get(name, {})
+            dropped, written = frozenset(zeros.get("dropped", ())), zeros.get("written", {})
+            filled = _fill(node, self._type, properties)
+            self._parsed[name] = replace(filled, name=name, dropped=dropped, written=written)
         return self._parsed[name]
 
 
 @functools.cache
 def _builtins() -> _Builtins:
-    text = resources.files("controllers.sandbox").joinpath("data/builtin.json").read_text(encoding="utf-8")
-    return _Builtins(json.loads(text))
+    data = resources.files("controllers.sandbox").joinpath("data")
+    document, zeros = (
+        json.loads(data.joinpath(name).read_text(encoding="utf-8")) for name in ("builtin.json", "zeros.json")
+    )
+    return _Builtins(document, zeros)

@@ -10,7 +10,7 @@ import ipaddress
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from datetime import datetime
 from functools import lru_cache
@@ -35,6 +35,8 @@ BLOCKING: Final = frozenset(
 )
 """Faults after which rules are not asked: an object that has one may not be what they expect."""
 
+NO_OBJECT: Final = TypeSchema(type="string")
+"""What declares no members, for values that stand where none is expected."""
 OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
 
@@ -47,34 +49,108 @@ def default(value: Any, schema: TypeSchema) -> Any:
 
     Of built-in kinds and of all metadata empty lists and maps that may be left out go, too: they do in typed form.
     """
+    tidy(value, schema)
+    return fill(value, schema)
+
+
+def tidy(value: Any, schema: TypeSchema) -> None:
+    """Bring an object of a built-in kind into typed form, in place: what says nothing goes."""
     if schema.builtin:
         _drop_empty(value, schema)
+
+
+def fill(value: Any, schema: TypeSchema) -> Any:
+    """Fill in defaults, in place, where the types are right already, and return the value."""
     if isinstance(value, dict):
         _default_members(value, schema)
     elif isinstance(value, list):
         for item in value:
-            default(item, schema.element())
+            fill(item, schema.element())
     return value
 
 
 def _drop_empty(value: Any, schema: TypeSchema) -> None:
     if isinstance(value, list):
-        for item in value:
+        for index, item in enumerate(value):
+            if item is None:
+                value[index] = _zero(schema.element())
             _drop_empty(item, schema.element())
-    if not isinstance(value, dict):
-        return
+    elif isinstance(value, dict):
+        _drop_empty_members(value, schema)
+
+
+def _drop_empty_members(value: Object, schema: TypeSchema) -> None:
     unwanted = []
     for name, held in value.items():
-        # An empty list of managedFields is a request to forget them.
-        if (held is not None and not isinstance(held, dict | list)) or name == "managedFields":
+        if isinstance(held, dict | list):
+            if name == "managedFields":
+                continue  # An empty list of these is a request to forget them.
+            _drop_empty(held, schema.field(name))
+        elif held is not None and name not in schema.dropped:
             continue
-        member = schema.field(name)
-        _drop_empty(held, member)
-        empty = held == [] or (held == {} and member.values is not None)
-        if name in schema.properties and (held is None or empty) and name not in schema.limits.required:
+        if name in schema.properties and name not in schema.written and _is_nothing(name, held, schema):
             unwanted.append(name)
+        elif schema.values is not None and held is None:
+            value[name] = _zero(schema.values)
+        elif isinstance(held, list) and schema.field(name).limits.format == "byte":
+            value[name] = _from_numbers(held)
     for name in unwanted:
         del value[name]
+
+
+def _from_numbers(items: list[Any]) -> Any:
+    """Bytes that are written as a list of numbers, which the real server reads, too, as their base64."""
+    numbers = [0 if item is None else item for item in items]
+    if not all(type(number) is int and 0 <= number < 256 for number in numbers):
+        return items
+    return base64.b64encode(bytes(numbers)).decode()
+
+
+def _is_nothing(name: str, held: Any, schema: TypeSchema) -> bool:
+    """Whether a member is as good as absent in typed form."""
+    member = schema.field(name)
+    if held is None or (held == [] and member.type == "array"):
+        return True
+    if held == {}:
+        return member.values is not None
+    return name in schema.dropped and held in ("", 0) and not isinstance(held, float)
+
+
+def emptied(value: Any, schema: TypeSchema) -> Any:
+    """The value as it comes back from the store, which does not tell an empty list or map from none."""
+    if not value or not _has_empty(schema):
+        return value
+    if isinstance(value, list):
+        return [emptied(item, schema.element()) for item in value]
+    if not isinstance(value, dict):
+        return value
+    result = {
+        name: emptied(held, schema.field(name)) if isinstance(held, dict | list) else held
+        for name, held in value.items()
+    }
+    for name, nothing in schema.written.items():
+        if nothing is None and result.get(name) in ([], {}):
+            result[name] = None
+    return result
+
+
+@lru_cache(maxsize=4096)
+def _has_empty(schema: TypeSchema) -> bool:
+    """Whether anything in values of a schema is always written, and may be null."""
+    met, left = set[int](), [schema]
+    while left:
+        each = left.pop()
+        if any(nothing is None for nothing in each.written.values()):
+            return True
+        if id(each) not in met:
+            met.add(id(each))
+            left += [part for part in (*each.properties.values(), each.values, each.items) if part is not None]
+    return False
+
+
+def _zero(schema: TypeSchema) -> Any:
+    """What null is read as where typed values stand."""
+    return {"string": "", "integer": 0, "number": 0, "boolean": False, "object": {}}.get(schema.type)
 
 
 def _default_members(value: Object, schema: TypeSchema) -> None:
@@ -82,21 +158,28 @@ def _default_members(value: Object, schema: TypeSchema) -> None:
         _drop_empty(value, schema)
     if schema.name:
         presets.fill(value, schema.name)
+    for name, nothing in schema.written.items():
+        if value.get(name) is None and name in schema.properties:
+            value[name] = deepcopy(nothing)
     for name in [name for name, held in value.items() if held is None]:
-        if name in schema.properties and not schema.properties[name].nullable:
+        if name in schema.properties and name not in schema.written and not schema.properties[name].nullable:
             del value[name]
     for name, preset in _defaults(schema):
         if name not in value:
             value[name] = deepcopy(preset)
     for name, held in value.items():
         if isinstance(held, dict | list):
-            default(held, schema.field(name))
+            fill(held, schema.field(name))
 
 
 @lru_cache(maxsize=4096)
 def _defaults(schema: TypeSchema) -> tuple[tuple[str, Any], ...]:
     """The members of an object that have a default, which are few of many."""
-    return tuple((name, member.default) for name, member in schema.properties.items() if member.default is not MISSING)
+    return tuple(
+        (name, member.default)
+        for name, member in schema.properties.items()
+        if member.default is not MISSING and name not in schema.written
+    )
 
 
 def prune(value: Any, schema: TypeSchema) -> list[str]:
@@ -107,9 +190,11 @@ def prune(value: Any, schema: TypeSchema) -> list[str]:
 def _declared(value: Any, schema: TypeSchema) -> bool:
     """Whether there is nothing to take out, which is quicker to say than what."""
     if isinstance(value, list):
-        return all(_declared(item, schema.element()) for item in value)
+        return schema.type in ("array", "") and all(_declared(item, schema.element()) for item in value)
     if not isinstance(value, dict):
         return True
+    if not _has_members(schema):
+        return False
     for name, held in value.items():
         member = schema.properties.get(name) or schema.values
         if member is None and not schema.declares(name):
@@ -119,15 +204,20 @@ def _declared(value: Any, schema: TypeSchema) -> bool:
     return True
 
 
+def _has_members(schema: TypeSchema) -> bool:
+    return schema.type in ("object", "") and not schema.int_or_string
+
+
 def _prune(value: Any, schema: TypeSchema, path: str) -> Iterator[str]:
     if isinstance(value, list):
+        items = schema.element() if schema.type in ("array", "") else NO_OBJECT
         for index, item in enumerate(value):
-            yield from _prune(item, schema.element(), f"{path}[{index}]")
+            yield from _prune(item, items, f"{path}[{index}]")
     if not isinstance(value, dict):
         return
     for name in list(value):
         at = f"{path}.{name}" if path else name
-        if schema.declares(name):
+        if schema.declares(name) and _has_members(schema):
             yield from _prune(value[name], schema.field(name), at)
         else:
             del value[name]
@@ -137,12 +227,20 @@ def _prune(value: Any, schema: TypeSchema, path: str) -> Iterator[str]:
 # --- validation
 
 
-def validate(new: Object, old: Object | None, schema: TypeSchema) -> list[Cause]:
-    """Every rule of the schema that an object breaks; ``old`` is what an update replaces."""
+def validate(
+    new: Object, old: Object | None, schema: TypeSchema, subresource: str = "", known: Iterable[Cause] = ()
+) -> list[Cause]:
+    """Every rule of the schema that an object breaks, after what is ``known`` to be wrong with it.
+
+    ``old`` is what an update, or one of the status, replaces.
+    """
     before = MISSING if old is None else old
-    causes: list[Cause] = []
+    causes = list(known)
     if not _sound_object(new, schema):
-        causes = [*_check(new, before, schema, ""), *_duplicates(new, before, schema, "")]
+        found = list(_check(new, before, schema, ""))
+        if subresource == "status":
+            found = [_within_status(cause) for cause in found]
+        causes += [*found, *_duplicates(new, before, schema, "")]
     if schema.builtin:
         return causes
     if not any(cause.reason in BLOCKING for cause in causes):
@@ -150,25 +248,35 @@ def validate(new: Object, old: Object | None, schema: TypeSchema) -> list[Cause]
     return [*causes, UNCHECKED] if _has_rules(schema, set()) else causes
 
 
+def _within_status(cause: Cause) -> Cause:
+    """What is wrong with a status in the words for a write of it alone, where paths begin inside it."""
+    inside = cause.field.removeprefix("status").removeprefix(".")
+    message = re.sub(rf"\b{re.escape(cause.field)} (?=in body|must be)", f"{inside} ", cause.message)
+    return Cause(cause.reason, message, cause.field)
+
+
 def _sound_object(new: Any, schema: TypeSchema) -> bool:
     """Whether an object certainly breaks no rule but those in CEL; where it does not know, it is not.
 
     Nearly all objects are sound, and it takes a fraction of the time that it takes to find out what is wrong with one.
     """
-    if not isinstance(new, dict) or not _simple(schema) or not all(name in new for name in schema.limits.required):
+    if not isinstance(new, dict) or not _simple(schema) or not _complete(new, schema):
         return False
-    for name, value in new.items():
-        if name == "metadata":
-            # Of metadata, which has rules of its own, only the uniqueness of items is judged.
-            if any(len(value.get(listed) or ()) > 1 for listed in ("finalizers", "ownerReferences")):
-                return False
-        elif not _sound(value, schema.field(name)):
-            return False
-    return True
+    # Metadata has rules of its own.
+    return all(name == "metadata" or _sound(value, schema.field(name)) for name, value in new.items())
+
+
+def _complete(value: Object, schema: TypeSchema) -> bool:
+    return all(value.get(name) is not None for name in _required(schema))
+
+
+@lru_cache(maxsize=4096)
+def _required(schema: TypeSchema) -> tuple[str, ...]:
+    return (*schema.limits.required, *presets.REQUIRED.get(schema.name, ()))
 
 
 def _sound(value: Any, schema: TypeSchema) -> bool:
-    if type(value) is _plain(schema):
+    if type(value) is _plain(schema) and (type(value) is not int or -(2**31) <= value < 2**31):
         return True
     if value is None:
         return schema.nullable or not schema.type or schema.default is not MISSING
@@ -176,7 +284,7 @@ def _sound(value: Any, schema: TypeSchema) -> bool:
         return False
     if isinstance(value, dict):
         members, others = schema.properties, schema.values or ANY
-        return all(name in value for name in schema.limits.required) and all(
+        return _complete(value, schema) and all(
             _sound(held, members.get(name) or others) for name, held in value.items()
         )
     if isinstance(value, list):
@@ -197,7 +305,7 @@ def _evidently_unique(items: list[Any], schema: TypeSchema) -> bool:
 
 @lru_cache(maxsize=4096)
 def _plain(schema: TypeSchema) -> type | None:
-    """The Python type whose every value is sound; None where there are limits, or several types."""
+    """The Python type whose every value, of 32 bits, is sound; None where there are limits, or several types."""
     scalars = {"string": str, "boolean": bool, "integer": int}
     unlimited = schema.limits == Limits(format=schema.limits.format) and schema.limits.format not in _FORMATS
     return scalars.get(schema.type) if unlimited and not schema.int_or_string else None
@@ -229,6 +337,8 @@ def _check(new: Any, old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]
             why = f'Invalid value: "": Checked value must be of type integer (default format) in {path}'
             yield Cause("FieldValueInvalid", why, "<nil>")
         yield fault
+        if new is not None:
+            yield from _enum_faults(new, schema.limits, path)
         return
     if new is None:
         return
@@ -241,12 +351,12 @@ def _check(new: Any, old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]
 
 
 def _check_members(new: Object, old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]:
-    for name in schema.limits.required:
-        if name not in new:
+    for name in _required(schema):
+        if name not in new or (new[name] is None and name in schema.written):
             yield Cause("FieldValueRequired", "Required value", _join(path, name))
     for name, value in new.items():
         # Metadata has rules of its own, and no schema may say more of it than its name.
-        if not path and name == "metadata":
+        if (not path and name == "metadata") or (value is None and name in schema.written):
             continue
         yield from _check(value, _member(old, name), schema.field(name), _join(path, name))
 
@@ -282,8 +392,7 @@ def _type_fault(value: Any, schema: TypeSchema, path: str) -> Cause | None:
     if value is None:
         if schema.nullable or not schema.type or schema.default is not MISSING:
             return None
-        # The server leaves out the name of a top-level member here, and only here.
-        return _wrong_type(schema.type, "null", path, shown=path if "." in path else "")
+        return _wrong_type(schema.type, "null", path)
     actual = _JSON_TYPES[type(value)]
     limit = 2**31 if schema.limits.format == "int32" else 2**63
     if schema.type == "integer" and actual in {"integer", "number"} and not -limit <= value < limit:
@@ -297,18 +406,13 @@ def _type_fault(value: Any, schema: TypeSchema, path: str) -> Cause | None:
     return _wrong_type(schema.type, actual, path)
 
 
-def _wrong_type(wanted: str, actual: str, path: str, shown: str | None = None) -> Cause:
-    where = path if shown is None else shown
-    message = f'Invalid value: "{actual}": {where} in body must be of type {wanted}: "{actual}"'
+def _wrong_type(wanted: str, actual: str, path: str) -> Cause:
+    message = f'Invalid value: "{actual}": {path} in body must be of type {wanted}: "{actual}"'
     return Cause("FieldValueTypeInvalid", message, path)
 
 
 def _limit_faults(value: Any, limits: Limits, path: str) -> Iterator[Cause]:
-    if limits.enum is not None and value not in limits.enum:
-        supported = ", ".join(_quoted(choice) for choice in limits.enum)
-        yield Cause(
-            "FieldValueNotSupported", f"Unsupported value: {_quoted(value)}: supported values: {supported}", path
-        )
+    yield from _enum_faults(value, limits, path)
     if isinstance(value, str):
         yield from _text_faults(value, limits, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -317,6 +421,13 @@ def _limit_faults(value: Any, limits: Limits, path: str) -> Iterator[Cause]:
         yield from _count_faults(len(value), limits.min_items, limits.max_items, "items", path)
     elif isinstance(value, dict):
         yield from _count_faults(len(value), limits.min_properties, limits.max_properties, "properties", path)
+
+
+def _enum_faults(value: Any, limits: Limits, path: str) -> Iterator[Cause]:
+    if limits.enum is not None and value not in limits.enum:
+        supported = ", ".join(_quoted(choice) for choice in limits.enum)
+        why = f"Unsupported value: {_quoted(value)}: supported values: {supported}"
+        yield Cause("FieldValueNotSupported", why, path)
 
 
 def _invalid(value: Any, why: str, path: str) -> Cause:
@@ -346,8 +457,18 @@ def _number_faults(value: float, limits: Limits, path: str) -> Iterator[Cause]:
             yield _invalid(value, f"should be greater than {limits.minimum:g}", path)
         elif value < limits.minimum:
             yield _invalid(value, f"should be greater than or equal to {_number(limits.minimum)}", path)
-    if limits.multiple_of is not None and value % limits.multiple_of != 0:
-        yield _invalid(value, f"should be a multiple of {_number(limits.multiple_of)}", path)
+    if limits.multiple_of is not None:
+        yield from _multiple_faults(value, limits.multiple_of, path)
+
+
+def _multiple_faults(value: float, factor: float, path: str) -> Iterator[Cause]:
+    # The real server cuts off the fraction of the factor where the value has none.
+    factor = int(factor) if isinstance(value, int) else factor
+    if factor <= 0:
+        why = f"Invalid value: {factor}: factor MultipleOf declared for {path} must be positive: {factor}"
+        yield Cause("FieldValueInvalid", why, path)
+    elif value % factor != 0:
+        yield _invalid(value, f"should be a multiple of {_number(factor)}", path)
 
 
 def _number(value: float) -> str:
@@ -429,6 +550,8 @@ def _duplicates(new: Any, old: Any, schema: TypeSchema, path: str) -> Iterator[C
         return
     if isinstance(new, dict):
         for name, value in new.items():
+            if not path and name == "metadata":
+                continue
             yield from _duplicates(value, _member(old, name), schema.field(name), _join(path, name))
     if not isinstance(new, list):
         return
@@ -441,6 +564,10 @@ def _duplicates(new: Any, old: Any, schema: TypeSchema, path: str) -> Iterator[C
 def _repeated(items: list[Any], schema: TypeSchema, path: str) -> Iterator[Cause]:
     seen = set()
     for index, item in enumerate(items):
+        if schema.list_kind == "map" and not isinstance(item, dict):
+            why = f"Invalid value: {_quoted(item)}: must be an object for an array of list-type map"
+            yield Cause("FieldValueInvalid", why, f"{path}[{index}]")
+            continue
         try:
             name = element_of(item, schema)
         except KeyMissing:

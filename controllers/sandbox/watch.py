@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from controllers.sandbox.cluster import Cluster, parse_version
-from controllers.sandbox.errors import StatusError, expired, invalid_options, version_too_large
+from controllers.sandbox.errors import Cause, StatusError, expired, invalid, version_too_large
 from controllers.sandbox.registry import ResourceInfo
 from controllers.sandbox.selectors import EVERYTHING, Selector
 from controllers.sandbox.storage import Change, Forgotten, Stored
+from controllers.sandbox.typeschema import zero
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 BATCH = 500  # changes that are looked at at once
@@ -38,13 +39,22 @@ class WatchOptions:
 
 def check_options(options: WatchOptions) -> None:
     """Raises StatusError 422 for parameters that contradict each other."""
-    text = ""
-    if options.initial_events is not None and options.match != "NotOlderThan":
+    causes = list(_option_causes(options))
+    if causes:
+        raise invalid("meta.k8s.io", "ListOptions", "", causes)
+
+
+def _option_causes(options: WatchOptions) -> Iterator[Cause]:
+    path, match = "resourceVersionMatch", options.match
+    if options.initial_events is not None and match != "NotOlderThan":
         text = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-    elif options.initial_events is None and options.match:
+        yield Cause("FieldValueForbidden", text, path)
+    if options.initial_events is None and match:
         text = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-    if text:
-        raise invalid_options("ListOptions", "FieldValueForbidden", text, "resourceVersionMatch")
+        yield Cause("FieldValueForbidden", text, path)
+    if match not in {"", "NotOlderThan"}:
+        text = f'Unsupported value: "{match}": supported values: "NotOlderThan"'
+        yield Cause("FieldValueNotSupported", text, path)
 
 
 class Watcher:
@@ -85,7 +95,8 @@ class Watcher:
         for _, stored in snapshot:
             if self._matches(stored):
                 yield self._line("ADDED", stored)
-        if self._options.initial_events and self._options.bookmarks:
+        # Also whoever gets the state because of asking for no version or any learns where it ends.
+        if self._options.initial_events is not False and self._options.bookmarks:
             yield self.bookmark(self._sent, {INITIAL_EVENTS_END: "true"})
 
     def advance(self) -> tuple[bytes, bool]:
@@ -107,7 +118,8 @@ class Watcher:
         metadata: dict[str, Any] = {"resourceVersion": str(version or max(self._store.version, self._sent))}
         if annotations:
             metadata["annotations"] = dict(annotations)
-        obj = {"kind": self._info.kind, "apiVersion": self._info.api_version, "metadata": metadata}
+        nothing = {} if self._info.custom else zero(self._info.schema)
+        obj = {"kind": self._info.kind, "apiVersion": self._info.api_version, **nothing, "metadata": metadata}
         shown = self._render(obj) if self._render else obj
         return msgspec.json.encode({"type": "BOOKMARK", "object": shown}) + b"\n"
 

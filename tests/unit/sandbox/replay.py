@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from controllers.sandbox import crd, patch, typeschema, validation
-from controllers.sandbox.apply import apply, track_write
-from controllers.sandbox.errors import StatusError, invalid
+from controllers.sandbox.apply import apply, causes_of_nulls, track_write
+from controllers.sandbox.errors import Cause, StatusError, invalid
 from controllers.sandbox.typeschema import TypeSchema
 from tests.contract.player import GADGETS, KINDS, Answer, Case, Step, full_body, recorded
 
@@ -66,6 +66,7 @@ def written(played: Played) -> dict[str, Any]:
     }
     if step.do == "apply":
         merged = apply(live, played.body, force=step.force, **common)
+        refuse_for(causes_of_nulls(merged, live, step.subresource, schema), merged)
         return judged(written_part(merged, live, step), live, schema, step)
     wanted = judged(written_part(changed(played, live, schema), live, step), live, schema, step)
     return track_write(live, wanted, **common)
@@ -112,9 +113,14 @@ def judged(wanted: dict[str, Any], live: dict[str, Any] | None, schema: TypeSche
     validation.default(wanted, schema)
     if step.resource != "gadgets":
         return wanted
-    if causes := validation.validate(wanted, live, schema):
-        raise invalid("contract.example.com", "Gadget", wanted["metadata"]["name"], causes)
+    refuse_for(validation.validate(wanted, live, schema), wanted)
     return wanted
+
+
+def refuse_for(causes: list[Cause], wanted: dict[str, Any]) -> None:
+    """Raises StatusError 422 if there are any causes."""
+    if causes:
+        raise invalid("contract.example.com", "Gadget", wanted["metadata"]["name"], causes)
 
 
 def outcome(played: Played) -> Answer:
