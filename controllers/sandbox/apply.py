@@ -26,7 +26,18 @@ from controllers.sandbox.fieldset import (
     union,
     without,
 )
-from controllers.sandbox.merge import Comparison, KeyMissing, Object, compare, faults, merge, owned, remove, with_named
+from controllers.sandbox.merge import (
+    Comparison,
+    KeyMissing,
+    Object,
+    compare,
+    faults,
+    fits,
+    merge,
+    owned,
+    remove,
+    with_named,
+)
 from controllers.sandbox.presets import STATUS_KEEPS
 from controllers.sandbox.typeschema import MISSING, TypeSchema, zero
 from controllers.sandbox.validation import validate
@@ -150,7 +161,7 @@ def track_write(
     An object whose managedFields were emptied is not tracked any more until something is applied to it.
     """
     writer = Writer(manager, operation, subresource, api_version)
-    if not schema.builtin and any(faults(sent or new, schema, duplicates=True)):
+    if not schema.builtin and not fits(sent or new, schema):
         # What does not fit its schema cannot be compared; whether it is valid at all is not judged here.
         return _with_entries(new, _decode_sent(old, new, subresource))
     if old is not None and (entries := _renewed(old, new, writer, schema, now)):

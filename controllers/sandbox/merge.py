@@ -312,52 +312,66 @@ def _below(element: str, schema: TypeSchema) -> tuple[TypeSchema, bool]:
 # --- what may be applied
 
 
-def faults(value: Object, schema: TypeSchema, *, duplicates: bool = False) -> list[str]:
-    """Why a configuration cannot be applied, in the server's words: undeclared fields, wrong types, duplicate items.
+def fits(value: Any, schema: TypeSchema) -> bool:
+    """Whether a value has no faults but duplicate items, which what has been stored may have."""
+    if value is None:
+        return True
+    if isinstance(value, dict) and schema.type in ("object", ""):
+        return all(schema.declares(name) and fits(member, schema.field(name)) for name, member in value.items())
+    if isinstance(value, list) and schema.type in ("array", ""):
+        items = schema.element()
+        return all(_nameable(item, schema) and fits(item, items) for item in value)
+    return not _mismatch(value, schema)
 
-    What has been stored may have ``duplicates``.
-    """
-    return list(_Faults(duplicates).of(value, schema, ""))
+
+def faults(value: Object, schema: TypeSchema) -> list[str]:
+    """Why a configuration cannot be applied, in the server's words: undeclared fields, wrong types, duplicate items."""
+    return list(_faults(value, schema, ""))
 
 
-class _Faults:
-    """Finds what does not fit a schema."""
+def _faults(value: Any, schema: TypeSchema, path: str) -> Iterator[str]:
+    if value is None:
+        return
+    if isinstance(value, dict) and schema.type in ("object", ""):
+        for name, member in value.items():
+            if not schema.declares(name):
+                yield f"{path}.{name}: field not declared in schema"
+                return
+            below = schema.field(name)
+            if not isinstance(member, str) or below.type not in ("string", ""):
+                yield from _faults(member, below, f"{path}.{name}")
+    elif isinstance(value, list) and schema.type in ("array", ""):
+        yield from _list_faults(value, schema, path)
+    elif wanted := _mismatch(value, schema):
+        yield f"{path}: expected {wanted}, got {_shown(value, wanted)}"
 
-    def __init__(self, duplicates: bool) -> None:
-        self._duplicates = duplicates
 
-    def of(self, value: Any, schema: TypeSchema, path: str) -> Iterator[str]:
-        """The faults of a value and of all below it."""
-        if value is None:
-            return
-        if isinstance(value, dict) and schema.type in ("object", ""):
-            for name, member in value.items():
-                if not schema.declares(name):
-                    yield f"{path}.{name}: field not declared in schema"
-                    return
-                below = schema.field(name)
-                if not isinstance(member, str) or below.type not in ("string", ""):
-                    yield from self.of(member, below, f"{path}.{name}")
-        elif isinstance(value, list) and schema.type in ("array", ""):
-            yield from self._of_list(value, schema, path)
-        elif wanted := _mismatch(value, schema):
-            yield f"{path}: expected {wanted}, got {_shown(value, wanted)}"
+def _list_faults(value: Sequence[Any], schema: TypeSchema, path: str) -> Iterator[str]:
+    seen = set()
+    for index, item in enumerate(value):
+        at = f"{path}[{index}]"
+        if schema.list_kind != "atomic":
+            try:
+                name = _applied_element(item, schema)
+            except KeyMissing as error:
+                yield f"{path}: element {index}: {error}"
+                return
+            at = f"{path}{_bracket(item, schema)}"
+            if name in seen:
+                yield f"{path}: duplicate entries for key {_bracket(item, schema)}"
+            seen.add(name)
+        yield from _faults(item, schema.element(), at)
 
-    def _of_list(self, value: Sequence[Any], schema: TypeSchema, path: str) -> Iterator[str]:
-        seen = set()
-        for index, item in enumerate(value):
-            at = f"{path}[{index}]"
-            if schema.list_kind != "atomic":
-                try:
-                    name = _applied_element(item, schema)
-                except KeyMissing as error:
-                    yield f"{path}: element {index}: {error}"
-                    return
-                at = f"{path}{_bracket(item, schema)}"
-                if name in seen and not self._duplicates:
-                    yield f"{path}: duplicate entries for key {_bracket(item, schema)}"
-                seen.add(name)
-            yield from self.of(item, schema.element(), at)
+
+def _nameable(item: Any, schema: TypeSchema) -> bool:
+    if schema.list_kind == "set":
+        return item is not None and not isinstance(item, dict | list)
+    if schema.list_kind == "map" and not (isinstance(item, dict) and any(key in item for key in schema.map_keys)):
+        try:
+            _keys(item, schema)
+        except KeyMissing:
+            return False
+    return True
 
 
 def _applied_element(item: Any, schema: TypeSchema) -> str:

@@ -88,7 +88,8 @@ def _drop_empty_members(value: Object, schema: TypeSchema) -> None:
             _drop_empty(held, schema.field(name))
         elif held is not None and name not in schema.dropped:
             continue
-        if name in schema.properties and name not in schema.written and _is_nothing(name, held, schema):
+        always = name in schema.written and held is not None
+        if name in schema.properties and not always and _is_nothing(name, held, schema):
             unwanted.append(name)
         elif schema.values is not None and held is None:
             value[name] = _zero(schema.values)
@@ -137,15 +138,7 @@ def emptied(value: Any, schema: TypeSchema) -> Any:
 @lru_cache(maxsize=4096)
 def _has_empty(schema: TypeSchema) -> bool:
     """Whether anything in values of a schema is always written, and may be null."""
-    met, left = set[int](), [schema]
-    while left:
-        each = left.pop()
-        if any(nothing is None for nothing in each.written.values()):
-            return True
-        if id(each) not in met:
-            met.add(id(each))
-            left += [part for part in (*each.properties.values(), each.values, each.items) if part is not None]
-    return False
+    return any(nothing is None for part in _parts(schema) for nothing in part.written.values())
 
 
 def _zero(schema: TypeSchema) -> Any:
@@ -243,9 +236,11 @@ def validate(
         causes += [*found, *_duplicates(new, before, schema, "")]
     if schema.builtin:
         return causes
-    if not any(cause.reason in BLOCKING for cause in causes):
-        return [*causes, *_rules(new, before, schema, "")]
-    return [*causes, UNCHECKED] if _has_rules(schema, set()) else causes
+    if not _ruled(schema):
+        return causes
+    if any(cause.reason in BLOCKING for cause in causes):
+        return [*causes, UNCHECKED]
+    return [*causes, *_rules(new, before, schema, "")]
 
 
 def _within_status(cause: Cause) -> Cause:
@@ -321,12 +316,21 @@ def _simple(schema: TypeSchema) -> bool:
     return not combined and not chosen and all(count is None for count in counted)
 
 
-def _has_rules(schema: TypeSchema, seen: set[int]) -> bool:
-    if id(schema) in seen:
-        return False
-    seen.add(id(schema))
-    below = [*schema.properties.values(), schema.values, schema.items]
-    return bool(schema.limits.rules) or any(_has_rules(part, seen) for part in below if part)
+@lru_cache(maxsize=4096)
+def _ruled(schema: TypeSchema) -> bool:
+    """Whether there is any rule in CEL for what is in values of a schema."""
+    return any(part.limits.rules for part in _parts(schema))
+
+
+def _parts(schema: TypeSchema) -> Iterator[TypeSchema]:
+    """A schema and all below it, each one once."""
+    met, left = set[int](), [schema]
+    while left:
+        each = left.pop()
+        if id(each) not in met:
+            met.add(id(each))
+            yield each
+            left += [part for part in (*each.properties.values(), each.values, each.items) if part is not None]
 
 
 def _check(new: Any, old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]:
@@ -585,6 +589,8 @@ def _shown_key(element: str) -> str:
 
 
 def _rules(new: Any, old: Any, schema: TypeSchema, path: str) -> Iterator[Cause]:
+    if not _ruled(schema):
+        return
     for rule in schema.limits.rules:
         program = compiled(rule, schema)
         # What did not change is judged only by rules about changes.
