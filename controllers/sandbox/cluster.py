@@ -85,6 +85,11 @@ class ListOptions(msgspec.Struct, frozen=True):
             return self.match == "Exact"
         return self.limit > 0 and self.resource_version not in {"", "0"} and not self.selector.name
 
+    @property
+    def of_store(self) -> bool:
+        """Whether the real server asks its store for an object, which it does not expect to come any further."""
+        return bool(self.selector.name) and (self.match == "Exact" or (self.limit > 0 and not self.match))
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -178,8 +183,7 @@ class Cluster:
     def list(self, info: ResourceInfo, options: ListOptions) -> Listing:
         """A page of objects, sorted by key. Raises StatusError 400, 410 or 504."""
         version, after = self._start_of_list(options)
-        # The real server looks one name up in its store, and all else in a cache, which it knows to come later.
-        self._check_reached(version, retry=not options.selector.name)
+        self._check_reached(version, retry=not options.of_store)
         as_of = version if options.token or options.exact else None
         prefix = f"{options.namespace}/" if options.namespace else ""
         try:
@@ -251,7 +255,8 @@ class Cluster:
         """Replaces an object, or creates it where its kind allows that. Raises StatusError."""
         found = self.store.get(info.collection, key_of(namespace, name))
         try:
-            decoded = self._decoded(info, lifecycle.check_kind(info, body), options)
+            obj = lifecycle.check_kind(info, body, subresource=options.subresource)
+            decoded = self._decoded(info, obj, options)
         except StatusError as error:
             # What can be read, but is of another kind, is judged when there is something to replace.
             if error.code == 422 and found is None:
@@ -275,7 +280,8 @@ class Cluster:
         found = self.stored(info, namespace, name)
         body = change(self._own_copy(info, found))
         try:
-            decoded = self._decoded(info, lifecycle.check_kind(info, body, patched=True), options, patched=True)
+            obj = lifecycle.check_kind(info, body, subresource=options.subresource, patched=True)
+            decoded = self._decoded(info, obj, options, patched=True)
         except Undecodable as error:
             raise error.of_patch() from None
         lifecycle.check_place(info, decoded.object, namespace, name, named=True)

@@ -134,10 +134,11 @@ def check_identity(info: ResourceInfo, obj: Any, namespace: str, name: str = "",
 _TYPE_META = ("apiVersion", "kind")
 
 
-def check_kind(info: ResourceInfo, obj: Any, *, patched: bool = False) -> Object:
+def check_kind(info: ResourceInfo, obj: Any, *, subresource: str = "", patched: bool = False) -> Object:
     """The body of a write, if it is of the path's kind, with what it did not say of itself.
 
-    Raises StatusError 400 and 422; of a ``patched`` custom object 500 where it has lost its version.
+    Where only the status is written, the kind does not matter. Raises StatusError 400 and 422; of a ``patched`` custom
+    object 500 where it has lost its version.
     """
     if not isinstance(obj, dict):
         raise bad_request(f"the body of the request must be a JSON object of kind {info.kind}")
@@ -147,6 +148,9 @@ def check_kind(info: ResourceInfo, obj: Any, *, patched: bool = False) -> Object
         raise Undecodable(info, "apiVersion and kind must be strings")
     if info.custom:
         _check_custom_kind(info, obj, patched=patched)
+        if subresource != "status":
+            _check_same_kind(info, obj)
+        api_version, kind = info.api_version, kind and info.kind
     else:
         api_version, kind = api_version or info.api_version, kind or info.kind
     if (api_version, kind) != (info.api_version, info.kind):
@@ -168,6 +172,10 @@ def _check_custom_kind(info: ResourceInfo, obj: Object, *, patched: bool) -> Non
     if kind and api_version != info.api_version and not patched:
         why = f"does not match the expected API version ({info.api_version})"
         raise bad_request(f"the API version in the data ({api_version}) {why}")
+
+
+def _check_same_kind(info: ResourceInfo, obj: Object) -> None:
+    api_version, kind = obj.get("apiVersion") or "", obj.get("kind") or ""
     wanted = (("apiVersion", api_version, info.api_version), ("kind", kind, info.kind))
     causes = [
         Cause("FieldValueInvalid", f'Invalid value: "{given}": must be {expected}', name)
