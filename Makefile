@@ -53,7 +53,7 @@ cluster: $(INSTALLED_FOR_DEMO) $(if $(filter local,$(CLUSTER)),controlplane) ## 
 	@$(BIN)/python -m hack.localcluster up $(if $(CLUSTER),--cluster $(CLUSTER))
 
 .PHONY: demo
-demo: $(INSTALLED_FOR_DEMO) ## See a ComputeDomain become Ready (ONCE=1: end then)
+demo: $(INSTALLED_FOR_DEMO) ## See a simulated estate and a ComputeDomain on it (ONCE=1: end then)
 	@$(BIN)/python -m hack.demo $(if $(ONCE),--once) $(if $(CLUSTER),--cluster $(CLUSTER))
 
 .PHONY: test

@@ -417,10 +417,12 @@ class Client:
         except NotFound as error:
             raise ObjectGone(f"{observed.resource.kind} {observed.key}: {error}") from error
         except Invalid as error:
-            # The server reports a failed "test" as 422 without a cause that names a field.
+            # The server reports a failed "test" as 422 without a cause that names a field, and does not say what it is.
             if error.causes:
                 raise
-            raise Conflict(error.message, code=409, reason="Conflict") from error
+            what = f"{observed.resource.kind} {observed.key} has changed since version"
+            message = f"{what} {observed.metadata.resource_version}, which a patch was made for"
+            raise Conflict(message, code=409, reason="Conflict") from error
         return self._written(type(observed), response)
 
     async def remove_finalizer(self, observed: T, finalizer: str) -> T | None:
