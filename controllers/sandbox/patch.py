@@ -251,7 +251,7 @@ def _merge_lists(live: list[Any], patch: list[Any], order: list[Any] | None, sch
         _check_order(patch, order, key)
     if not key:
         _check_scalars([*live, *patch])
-        merged = [*live, *(item for index, item in enumerate(patch) if item not in live and item not in patch[:index])]
+        merged = list({_hashable(item): item for item in (*live, *patch)}.values())
         return _ordered(merged, patch if order is None else order, live, key)
     plain = [item for item in patch if not (isinstance(item, dict) and DIRECTIVE in item)]
     if any(isinstance(item, dict) and item.get(DIRECTIVE) == "replace" for item in patch):
@@ -308,7 +308,10 @@ def _ordered(merged: list[Any], order: list[Any], live: list[Any], key: str) -> 
     """The items that the order names as it says; each other one before the first of them that stood behind it."""
 
     def ranks(items: list[Any]) -> dict[Any, int]:
-        return {_hashable(_key(item, key) if key else item): place for place, item in enumerate(items)}
+        found: dict[Any, int] = {}
+        for place, item in enumerate(items):
+            found.setdefault(_hashable(_key(item, key) if key else item), place)
+        return found
 
     wanted, before = ranks(order), ranks(live)
     named = [(_hashable(_key(item, key) if key else item), item) for item in merged]
