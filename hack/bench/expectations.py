@@ -52,9 +52,7 @@ PUBLICATION: Expected = {
     ("patch", "nodes/status"): Needed(1, "capacity, and the condition: two on every other node, each by its own owner"),
     ("patch", "configmaps"): Needed(1, "the node's GPUs for exporters and tools that read them there"),
     ("patch", "resourceslices"): Needed(1.5, "channels on every node, GPUs as devices on every other one"),
-    ("patch", "noderesourcetopologies"): Needed(
-        1.05, "zones; twice where GPUs come later than the schedulers can wait"
-    ),
+    ("patch", "noderesourcetopologies"): Needed(1.5, "zones; again on a node whose GPUs come more than 0.5 s late"),
 }
 """Per node of an estate, half of whose nodes offer their GPUs as devices and half as an extended resource."""
 

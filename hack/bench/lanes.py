@@ -79,7 +79,7 @@ class Lane(Connection):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        if not _is_whole(self._buffer):
+        if not is_whole(self._buffer):
             return
         if not self._buffer.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201")):
             raise ValueError(self._buffer.decode(errors="replace"))
@@ -87,7 +87,7 @@ class Lane(Connection):
         self._idle(self)
 
 
-def _is_whole(answer: bytes) -> bool:
+def is_whole(answer: bytes) -> bool:
     """Whether an answer has come to its end, which its length or a last, empty chunk tells."""
     head, end, body = answer.partition(END_OF_HEAD)
     if not end:
