@@ -53,7 +53,7 @@ NOTE = "\n(fake-gpu-operator, 1,000 nodes on such a control plane: capacity 22 s
 POLL = 0.25  # seconds between looks at the audit log
 QUIET = 3.0  # seconds without a write after which everything is written
 PATIENCE = 300.0  # seconds until what does not come counts as a failure
-COMPARED = 1000  # nodes for which another project's figures are known
+COMPARED = 1000  # nodes for which the figures of NOTE are known, and so the goals that follow from them
 
 
 @dataclass
@@ -297,16 +297,20 @@ async def _churn(site: Site, old: Sequence[str]) -> list[float]:
 
 
 def _table(kind: str, plan: Plan, samples: Samples) -> Table:
-    compared = plan.estate_nodes == COMPARED
     rows = [
         Comparison("first write -> everything published", "s", samples.published, samples.bare, 1.3),
         Comparison("process started -> everything published", "s", samples.started, samples.bare),
-        Comparison(
-            "the same, two fifths of 40 s", "s", samples.started, None, 16.0 if compared else None, absolute=True
-        ),
-        Comparison("CPU of the process until then", "s", samples.cpu, None, 5.9 if compared else None, absolute=True),
         Comparison("CPU of the API server meanwhile", "s", samples.server, samples.bare_server),
-        Comparison("resident memory then", "MiB", samples.resident, None, 189.0 if compared else None, absolute=True),
+    ]
+    known = plan.estate_nodes == COMPARED
+    absolute = [
+        ("process started -> everything published", "s", samples.started, 40.0 / 2.5),
+        ("CPU of the process until then", "s", samples.cpu, 5.9),
+        ("resident memory then", "MiB", samples.resident, 189.0),
+    ]
+    rows += [
+        Comparison(name, unit, ours, None, goal if known else None, absolute=True)
+        for name, unit, ours, goal in absolute
     ]
     title = f"Estate of {plan.estate_nodes:,} nodes with 8 GPUs each on {NAMES[kind]}, all controllers in one process"
     return Table(title + NOTE, rows, base="bare writes")
