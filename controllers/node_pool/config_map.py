@@ -30,7 +30,6 @@ def desired_config_map(
 
     It is written over exactly the state that was read, since others write usage into the same text.
     """
-    used = statuses_of(present.data.get(DATA_KEY, "")) if present else {}
     kwok = node.metadata.annotations.get(KWOK_ANNOTATION)
     return {
         "metadata": {
@@ -41,8 +40,15 @@ def desired_config_map(
             "ownerReferences": [owner_reference(node)],
             **({"resourceVersion": present.metadata.resource_version} if present else {}),
         },
-        "data": {DATA_KEY: topology_text(node.name, pool, used)},
+        "data": {DATA_KEY: _text(node.name, pool, present.data.get(DATA_KEY, "") if present else "")},
     }
+
+
+def _text(node: str, pool: Pool, present: str) -> str:
+    """The text for a node, with the usage that ``present`` tells."""
+    unused = topology_text(node, pool)
+    # Reading YAML is dear, and most nodes are as they were first written.
+    return unused if present in ("", unused) else topology_text(node, pool, statuses_of(present))
 
 
 def is_as(present: NodeTopology | None, desired: Mapping[str, Any]) -> bool:

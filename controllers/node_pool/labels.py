@@ -50,6 +50,10 @@ class NodeLabels:
         """
         if not difference(node.labels, desired, self._foreign.get(node.uid, {})):
             return frozenset()
+        if KEYS.isdisjoint(node.labels):
+            # There is none that anybody could hold, as on every new node.
+            await self._write(node, desired, ())
+            return frozenset()
         live = await self._client.get_ownership(Node, node.name)
         if live is None or live.uid != node.uid:
             return frozenset()

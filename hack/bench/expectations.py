@@ -47,6 +47,17 @@ IDLE: Expected = {
     ("patch", "leases"): Needed(60, "leader election: the lease is renewed every few seconds"),
 }
 
+PUBLICATION: Expected = {
+    ("patch", "nodes"): Needed(1, "the labels of feature discovery, all in one"),
+    ("patch", "nodes/status"): Needed(1, "capacity, and the condition: two on every other node, each by its own owner"),
+    ("patch", "configmaps"): Needed(1, "the node's GPUs for exporters and tools that read them there"),
+    ("patch", "resourceslices"): Needed(1.5, "channels on every node, GPUs as devices on every other one"),
+    ("patch", "noderesourcetopologies"): Needed(1.5, "zones; again on a node whose GPUs come more than 0.5 s late"),
+}
+"""Per node of an estate, half of whose nodes offer their GPUs as devices and half as an extended resource."""
+
+QUIET_ESTATE: Expected = {}
+
 
 def judged(writes: Counter[Sort], expected: Expected, domains: int) -> list[WriteCount]:
     """Every sort that was written, those that are expected first and in the order in which they are declared."""

@@ -19,6 +19,8 @@ import yaml
 
 END_OF_HEAD = b"\r\n\r\n"
 LENGTH = b"content-length: "
+CHUNKED = b"transfer-encoding: chunked"
+LAST_CHUNK = b"0\r\n\r\n"
 TICK = 0.0005  # seconds between looks of a paced load at what is due
 
 
@@ -77,17 +79,24 @@ class Lane(Connection):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        head = self._buffer.find(END_OF_HEAD)
-        if head < 0:
-            return
-        at = self._buffer[:head].lower().find(LENGTH)
-        length = int(self._buffer[at + len(LENGTH) : head].split(b"\r", 1)[0]) if at >= 0 else 0
-        if len(self._buffer) < head + len(END_OF_HEAD) + length:
+        if not is_whole(self._buffer):
             return
         if not self._buffer.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201")):
             raise ValueError(self._buffer.decode(errors="replace"))
         self._buffer = b""
         self._idle(self)
+
+
+def is_whole(answer: bytes) -> bool:
+    """Whether an answer has come to its end, which its length or a last, empty chunk tells."""
+    head, end, body = answer.partition(END_OF_HEAD)
+    if not end:
+        return False
+    lowered = head.lower()
+    at = lowered.find(LENGTH)
+    if at < 0:
+        return CHUNKED not in lowered or body.endswith(LAST_CHUNK)
+    return len(body) >= int(head[at + len(LENGTH) :].split(b"\r", 1)[0])
 
 
 class Listener(Connection):

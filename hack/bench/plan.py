@@ -27,6 +27,11 @@ class Plan:
     watchers: int = 10
     sandbox_nodes: int = 10_000  # objects that the sandbox holds
     sandbox_pods: int = 30_000
+    estate_nodes: int = 1000  # with 8 GPUs each
+    estate_repeats: int = 2  # of their publication
+    estate_quiet_seconds: float = 5.0
+    churn_per_minute: float = 0.1  # share of the nodes
+    churn_seconds: float = 30.0
 
 
 QUICK = Plan(
@@ -42,4 +47,5 @@ QUICK = Plan(
     events=2000,
     sandbox_nodes=1000,
     sandbox_pods=3000,
+    estate_nodes=200,
 )

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hack.bench import framework, sandbox
-from hack.bench.expectations import CREATION, DELETION, IDLE, Needed, judged
+from hack.bench import framework, lanes, sandbox
+from hack.bench.audit import AuditLog
+from hack.bench.expectations import CREATION, DELETION, IDLE, PUBLICATION, QUIET_ESTATE, Needed, judged
 from hack.bench.plan import Plan
 from hack.bench.report import Comparison, Report, Table, WriteList, aligned, number
 from hack.bench.statistics import Spread, percentile, ratios
@@ -141,8 +142,46 @@ def test_an_idle_estate_may_write_leases_and_nothing_else() -> None:
     assert all(resource == "leases" for _, resource in IDLE)
 
 
+def test_an_estate_at_rest_may_write_nothing() -> None:
+    assert judged(Counter({("patch", "leases"): 1}), QUIET_ESTATE, 1)[0].unexpected
+
+
+@pytest.mark.parametrize(
+    ("answer", "whole"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n", False),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{", False),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", True),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", False),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", True),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", True),
+    ],
+)
+def test_an_answer_ends_with_its_length_or_its_last_chunk(answer: bytes, whole: bool) -> None:
+    assert lanes.is_whole(answer) is whole
+
+
+def audit_line(user: str, verb: str, name: str) -> str:
+    reference = {"resource": "nodes", "name": name, "subresource": "status"}
+    at, status = "2026-01-02T03:04:05.500000Z", {"code": 200}
+    event = {"user": {"username": user}, "verb": verb, "objectRef": reference, "stageTimestamp": at}
+    return json.dumps({**event, "responseStatus": status})
+
+
+def test_the_audit_log_is_followed_line_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    first, second = audit_line("us", "patch", "a"), audit_line("us", "patch", "b")
+    path.write_text(f"{first}\n{audit_line('us too', 'patch', 'x')}\n{audit_line('us', 'get', 'y')}\n{second[:20]}")
+    log = AuditLog(path, "us")
+    assert [(write.sort, write.name) for write in log.writes()] == [(("patch", "nodes/status"), "a")]
+    with path.open("a") as file:
+        file.write(f"{second[20:]}\n")
+    assert [(write.name, write.code) for write in log.writes()] == [("a", 200), ("b", 200)]
+    assert log.writes()[0].at == 1767323045.5
+
+
 def test_every_expected_write_has_its_reason() -> None:
-    reasons = [needed.why for expected in (CREATION, DELETION, IDLE) for needed in expected.values()]
+    reasons = [needed.why for expected in (CREATION, DELETION, IDLE, PUBLICATION) for needed in expected.values()]
     assert len(reasons) > 5
     assert all(len(why) > 10 for why in reasons)
 

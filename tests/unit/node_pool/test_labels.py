@@ -83,6 +83,12 @@ def test_labels_that_are_as_they_should_be_cost_not_even_a_look() -> None:
     assert (server.looks, server.applied) == (0, [])
 
 
+def test_the_first_labels_of_a_node_cost_one_write_and_no_look() -> None:
+    server = Server({"other": "x"}, {"other": GFD})
+    assert ensure(server, {COUNT: "8", PRODUCT: "p"}) == [frozenset()]
+    assert (server.looks, server.applied) == (0, [{COUNT: "8", PRODUCT: "p"}])
+
+
 def test_missing_and_changed_labels_are_applied_together() -> None:
     server = Server({COUNT: "4"}, {COUNT: US})
     ensure(server, {COUNT: "8", PRODUCT: "p"})
