@@ -5,7 +5,7 @@ derives what it publishes from this model, so that each works when it is deploye
 """
 
 from controllers.estate.estate import Estate, load
-from controllers.estate.fabric import Fabric, assign_cliques
+from controllers.estate.fabric import Fabric, assign_cliques, place_node
 from controllers.estate.gpu import Gpu, gpu_id, gpus_of
 from controllers.estate.labels import CLIQUE, label_keys, node_labels
 from controllers.estate.node_topology import GpuStatus, Usage, config_map_labels, statuses_of, topology_text
@@ -39,6 +39,7 @@ __all__ = [
     "load",
     "merged",
     "node_labels",
+    "place_node",
     "statuses_of",
     "topology_text",
     "zones_of",

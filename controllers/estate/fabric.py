@@ -54,11 +54,27 @@ def assign_cliques(fabric: Fabric, present: Mapping[str, str]) -> dict[str, str]
             assigned[node] = clique
     number = 0
     for node in sorted(set(present) - set(assigned)):
-        while places[fabric.clique(number)] >= fabric.nodes_per_clique:
-            number += 1
-        places[fabric.clique(number)] += 1
+        number = _first_free(fabric, places, number)
         assigned[node] = fabric.clique(number)
+        places[assigned[node]] += 1
     return assigned
+
+
+def place_node(fabric: Fabric, present: str, places: Mapping[str, int]) -> str:
+    """A clique for one more node: the one that it is in while that has room, else the first that has.
+
+    ``places`` are how many nodes each clique has.
+    """
+    if _belongs(fabric, present) and places.get(present, 0) < fabric.nodes_per_clique:
+        return present
+    return fabric.clique(_first_free(fabric, places, 0))
+
+
+def _first_free(fabric: Fabric, places: Mapping[str, int], number: int) -> int:
+    """The number of the first clique that has room, from a number on."""
+    while places.get(fabric.clique(number), 0) >= fabric.nodes_per_clique:
+        number += 1
+    return number
 
 
 def _belongs(fabric: Fabric, clique: str) -> bool:
