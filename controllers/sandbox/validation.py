@@ -16,6 +16,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+from controllers.api.quantity import canonical_quantity
 from controllers.sandbox import presets
 from controllers.sandbox.cel import Program, compiled
 from controllers.sandbox.errors import Cause
@@ -38,6 +39,7 @@ BLOCKING: Final = frozenset(
 NO_OBJECT: Final = TypeSchema(type="string")
 """What declares no members, for values that stand where none is expected."""
 OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
@@ -87,6 +89,8 @@ def _drop_empty_members(value: Object, schema: TypeSchema) -> None:
                 continue  # An empty list of these is a request to forget them.
             _drop_empty(held, schema.field(name))
         elif held is not None and name not in schema.dropped:
+            if _is_quantity(schema, name):
+                value[name] = _canonical(held)
             continue
         always = name in schema.written and held is not None
         if name in schema.properties and not always and _is_nothing(name, held, schema):
@@ -97,6 +101,19 @@ def _drop_empty_members(value: Object, schema: TypeSchema) -> None:
             value[name] = _from_numbers(held)
     for name in unwanted:
         del value[name]
+
+
+def _is_quantity(schema: TypeSchema, name: str) -> bool:
+    member = schema.properties.get(name) or schema.values
+    return member is not None and member.name == QUANTITY
+
+
+def _canonical(held: Any) -> Any:
+    """A quantity as it is stored; what is none stays as it is."""
+    try:
+        return canonical_quantity(held) if isinstance(held, str | int | float) and held is not True else held
+    except ValueError:
+        return held
 
 
 def _from_numbers(items: list[Any]) -> Any:
