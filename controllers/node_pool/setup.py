@@ -61,6 +61,8 @@ class NodePoolReconciler:
             return DONE
         self._racks.forget(request.name, pool.name if pool else "")
         if node is not None and not node.deleting:
+            if pool is None:
+                self._warn_of_unknown_pool(node)
             await self._label(node, self._desired_labels(node, pool))
         if node is not None and pool is not None:
             await self._write(node, pool, present)
@@ -74,6 +76,19 @@ class NodePoolReconciler:
         label = self._topology.estate.pool_label
         members = (member for member in self._nodes.list() if member.labels.get(label) == pool.name)
         return node_labels(pool, self._racks.clique_of(node, pool, members))
+
+    def _warn_of_unknown_pool(self, node: Node) -> None:
+        estate = self._topology.estate
+        name = node.labels.get(estate.pool_label)
+        if name is not None:
+            self._recorder.event(
+                node,
+                "Warning",
+                "UnknownPool",
+                f"the topology has no pool {name!r}: correct the label {estate.pool_label} (pools are "
+                f"{', '.join(sorted(estate.pools)) or 'none'}), or add the pool",
+                "LabelNode",
+            )
 
     async def _label(self, node: Node, desired: Mapping[str, str]) -> None:
         if foreign := await self._labels.ensure(node, desired):

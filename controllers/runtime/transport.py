@@ -149,6 +149,8 @@ class Credentials:
         from kubernetes.aio.client import Configuration
 
         configuration, package = Configuration(), _package()
+        if self._is_missing():
+            raise ConfigurationError(f"there is no kubeconfig {self._kubeconfig}")
         try:
             if self._in_cluster():
                 package.load_incluster_config(client_configuration=configuration)
@@ -159,6 +161,10 @@ class Credentials:
         except (package.ConfigException, *_UNREADABLE) as error:
             raise ConfigurationError(f"cannot read {self._source()}: {error}") from error
         return configuration
+
+    def _is_missing(self) -> bool:
+        """Whether a file is named that is not there; the official package speaks of its contents then."""
+        return self._kubeconfig is not None and not Path(self._kubeconfig).exists()
 
     def _in_cluster(self) -> bool:
         default = Path(_package().KUBE_CONFIG_DEFAULT_LOCATION.split(":")[0]).expanduser()

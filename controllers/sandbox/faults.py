@@ -39,6 +39,8 @@ REFUSALS: Mapping[int, tuple[str, str]] = {
     504: ("Timeout", "Timeout: request did not complete within the allotted timeout"),
 }
 """The API's reason and text of each code that can be asked for, beside 409 and 410."""
+LONGEST = 3600.0
+"""Seconds of a delay or lag at most."""
 CODES = (401, 403, 409, 410, 429, 500, 503, 504)
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for no time
 
@@ -76,6 +78,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         for field in ("times", "retry_after", "seconds"):
             if getattr(self, field) < 0:
                 raise ValueError(f"{field} must be at least 0, not {getattr(self, field)}")
+        if self.seconds > LONGEST:
+            raise ValueError(
+                f"seconds must be at most {LONGEST:g}, not {self.seconds:g}; stall lasts until it is cleared"
+            )
         if self.do in {"delay", "lag"} and not self.seconds:
             raise ValueError(f"seconds must be more than 0 to {self.do}")
 
@@ -166,6 +172,12 @@ class Faults:
         """Waits until all faults are taken back."""
         await self._cleared.wait()
 
+    async def wait(self, seconds: float) -> None:
+        """Waits for so long, or until all faults are taken back."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._cleared.wait()
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Calls ``listener`` whenever a fault is added."""
         self._listeners.add(listener)
@@ -184,7 +196,7 @@ class Faults:
             case "refuse":
                 raise _refusal(fault, subject.target)
             case "delay":
-                await asyncio.sleep(fault.seconds)
+                await self.wait(fault.seconds)
             case "stall":
                 await self.stall()
                 _reset(request)
@@ -223,7 +235,8 @@ class Disturbance:
                 event = {"type": "ERROR", "object": expired(f"too old resource version: {SOMEBODY}").status()}
                 return lines + msgspec.json.encode(event) + b"\n", False
             case "lag":
-                await asyncio.sleep(fault.seconds)
+                assert self._faults is not None
+                await self._faults.wait(fault.seconds)
             case "duplicate":
                 lines = b"".join(line * 2 for line in _split(lines))
             case "reorder":

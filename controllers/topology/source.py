@@ -46,6 +46,7 @@ class TopologySource:
         self._stale = asyncio.Event()
         self._stale.set()
         self._good: dict[str, Pool] = {}
+        self._unreadable = ""  # why nothing of the present document can be read
         self._labels: set[str] = set()  # every pool label that was ever read
         self._estate = Estate()
         self._metric = manager.metrics.gauge(
@@ -88,25 +89,27 @@ class TopologySource:
             self._refresh()
 
     def _refresh(self) -> None:
-        if self._stale.is_set():
+        # Before both are listed, what is not there may only not have come yet.
+        if self._stale.is_set() and all(informer.synced for informer in self._informers):
             self._stale.clear()
             self._reload()
 
     def _missing(self) -> str | None:
-        """Why there is no estate at all. One bad pool makes nobody not ready, as the others are served."""
+        """Why no pool can be read. One bad pool makes nobody not ready, as the others are served."""
         if not all(informer.synced for informer in self._informers):
             return None
-        whole = [str(problem) for problem in self.estate.problems if not problem.pool]
-        return "; ".join(whole) or None if not self.estate.pools else None
+        self._refresh()
+        return self._unreadable or None
 
     def _reload(self) -> None:
         config = self._configs.get(self._key)
         read = self._read(config)
         self._good = {**self._kept(read), **read.pools}
         estate = Estate(self._label_of(read), self._good, read.problems)
-        if config is not None and estate.problems != self._estate.problems:
+        if estate.problems != self._estate.problems:
             self._report(config, estate.problems)
         self._metric.set(len(estate.problems))
+        self._unreadable = "; ".join(map(str, read.problems)) if _is_unreadable(read) else ""
         self._estate = estate
 
     def _read(self, config: TopologyConfig | None) -> Estate:
@@ -135,10 +138,11 @@ class TopologySource:
         whole = _is_unreadable(read)
         return {name: pool for name, pool in self._good.items() if whole or name in spoilt}
 
-    def _report(self, config: TopologyConfig, problems: Iterable[Problem]) -> None:
+    def _report(self, config: TopologyConfig | None, problems: Iterable[Problem]) -> None:
         for problem in problems:
             logger.warning("mistake in the topology", path=problem.path, why=problem.why, fix=problem.fix)
-            self._recorder.event(config, "Warning", "InvalidTopology", str(problem), "ReadTopology")
+            if config is not None:
+                self._recorder.event(config, "Warning", "InvalidTopology", str(problem), "ReadTopology")
 
 
 def _is_unreadable(read: Estate) -> bool:

@@ -11,6 +11,9 @@ from hack.localcluster import LOCAL, SANDBOX
 MAX_NODES_PER_RACK = 18
 """One rack is one NVLink clique, and the controller admits 18 members of a clique to a domain by default."""
 
+MAX_RACKS = 50
+"""Racks of a demo, which is for looking at; `python -m hack.localcluster up` makes more nodes."""
+
 MAX_PREFIX = 40
 """Characters; the names of nodes and of claims are longer."""
 
@@ -52,7 +55,13 @@ def demo_options(arguments: list[str] | None) -> DemoOptions:
         "plane of real components, which Go builds; else the kubeconfig of a cluster in which KWOK runs "
         "(default: %(default)s)",
     )
-    parser.add_argument("--racks", metavar="N", type=_at_least_one, default=default.racks, help="default: %(default)s")
+    parser.add_argument(
+        "--racks",
+        metavar="N",
+        type=_racks,
+        default=default.racks,
+        help=f"1 to {MAX_RACKS} (default: %(default)s)",
+    )
     parser.add_argument(
         "--nodes-per-rack",
         metavar="N",
@@ -87,6 +96,13 @@ def _at_least_one(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return number
+
+
+def _racks(text: str) -> int:
+    number = _at_least_one(text)
+    if number > MAX_RACKS:
+        raise argparse.ArgumentTypeError(f"{text} is more than the {MAX_RACKS} racks that a demo can show")
     return number
 
 

@@ -16,6 +16,8 @@ from hack.localcluster.nodes import clique, make_nodes, wait_ready
 from hack.localcluster.process import ProcessError
 from hack.localcluster.sandbox import SandboxEnvironment
 
+LOOK_INTERVAL = 1.0  # seconds between two looks at the processes
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
@@ -77,8 +79,17 @@ def _run(environment: Environment, racks: int, nodes_per_rack: int) -> None:
         print(f"export KUBECONFIG={environment.admin_kubeconfig}")
         print(f"{environment.kubectl_path} get nodes\n")
         print("Ctrl-C stops it and ends all its processes", flush=True)
-        while True:
-            signal.pause()
+        _watch_over(environment)
+
+
+def _watch_over(environment: Environment) -> None:
+    """Returns never; raises ClusterError where a process of the cluster has ended."""
+    expected = environment.processes.running()
+    while True:
+        time.sleep(LOOK_INTERVAL)
+        if ended := sorted(expected - environment.processes.running()):
+            log = environment.log(ended[0])
+            raise ClusterError(f"{', '.join(ended)} ended by itself: see {log}, and start the cluster again")
 
 
 if __name__ == "__main__":

@@ -143,6 +143,14 @@ def test_a_node_that_changes_its_pool_says_so_and_one_that_leaves_says_nothing(
     assert labels(cluster, node)["example.com/mine"] == "kept"
 
 
+def test_a_label_that_names_no_pool_is_reported(cluster: Cluster, bare_nodes: PoolNodes) -> None:
+    (node,) = bare_nodes({"": 1}, "labels-misspelt")
+    event = cluster.wait_event("UnknownPool", node, "default")
+    assert "the topology has no pool 'labels-misspelt'" in event["note"]
+    assert "labels-halls" in event["note"]
+    assert gpu_labels(cluster, node) == {}
+
+
 def test_labels_of_others_are_left_alone_and_reported(cluster: Cluster, bare_nodes: PoolNodes) -> None:
     (node,) = bare_nodes({"": 1}, "labels-none")
     cluster.environment.kubectl("label", "node", node, "nvidia.com/gpu.product=Real", "nvidia.com/gpu.count=8")

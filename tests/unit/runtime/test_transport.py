@@ -411,7 +411,8 @@ def test_an_unusable_kubeconfig_is_named(tmp_path: Path, content: str | None) ->
         path.write_text(content)
 
     async def scenario() -> None:
-        with pytest.raises(ConfigurationError, match="cannot read kubeconfig") as caught:
+        said = "there is no kubeconfig" if content is None else "cannot read kubeconfig"
+        with pytest.raises(ConfigurationError, match=said) as caught:
             await Credentials(str(path)).load()
         assert str(path) in str(caught.value)
 

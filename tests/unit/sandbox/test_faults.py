@@ -461,6 +461,28 @@ def test_administration_is_not_served_unless_asked_for() -> None:
         api.close()
 
 
+def test_a_delay_without_reason_is_refused() -> None:
+    with pytest.raises(ValueError, match="seconds must be at most 3600"):
+        Fault(do="delay", seconds=1e99)
+
+
+def test_end_of_all_faults_ends_delays(sandbox: Sandbox) -> None:
+    sandbox.add_faults(Fault(do="delay", seconds=3000))
+    answer: list[int] = []
+
+    def ask() -> None:
+        client = connect("sandbox", sandbox.kubeconfig)
+        answer.append(client.get(MAPS).code)
+        client.close()
+
+    waiting = threading.Thread(target=ask)
+    waiting.start()
+    wait_until(lambda: sandbox.struck == 1)
+    sandbox.clear_faults()
+    waiting.join(10)
+    assert answer == [200]
+
+
 def test_sandbox_stops_at_once_although_it_stalls_somebody() -> None:
     with Sandbox() as stopping:
         api = connect("sandbox", stopping.kubeconfig)

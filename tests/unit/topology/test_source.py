@@ -152,6 +152,16 @@ def test_nobody_is_ready_without_a_topology_and_everything_is_undecided() -> Non
     assert isinstance(pool, Undecided)
 
 
+def test_a_topology_that_is_taken_away_makes_ready_no_more_and_stays_in_force() -> None:
+    good = "nodePools: {a: {gpu: {profile: h100}}}"
+
+    def look(source: TopologySource, manager: Manager) -> tuple[bool, list[str]]:
+        return bool(manager.readiness.result("topology").reason), list(source.estate.pools)
+
+    for change in (changed(good, 2, "DELETED"), changed("{", 2)):
+        assert on(Server(config(good), changes=(change,)), look) == (True, ["a"])
+
+
 def test_one_bad_pool_makes_nobody_not_ready_but_is_counted() -> None:
     def look(_source: TopologySource, manager: Manager) -> tuple[str | None, bool]:
         reason = manager.readiness.result("topology").reason
