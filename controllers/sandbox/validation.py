@@ -200,11 +200,12 @@ def prune(value: Any, schema: TypeSchema) -> list[str]:
 def _declared(value: Any, schema: TypeSchema) -> bool:
     """Whether there is nothing to take out, which is quicker to say than what."""
     if isinstance(value, list):
-        return schema.type in ("array", "") and all(_declared(item, schema.element()) for item in value)
+        items = schema.element() if schema.type in ("array", "") else NO_OBJECT
+        return all(_declared(item, items) for item in value)
     if not isinstance(value, dict):
         return True
     if not _has_members(schema):
-        return False
+        return not value
     for name, held in value.items():
         member = schema.properties.get(name) or schema.values
         if member is None and not schema.declares(name):

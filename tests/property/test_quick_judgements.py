@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controllers.sandbox import apply, crd, fieldset, typeschema, validation
@@ -128,6 +128,7 @@ def test_most_objects_without_fault_are_found_sound() -> None:
 
 
 @given(st.integers(0, 2**32).map(Random))
+@example(Random(594036))  # an empty list where an object should be
 @settings(deadline=None, max_examples=1000)
 def test_object_is_declared_where_nothing_is_pruned(random: Random) -> None:
     obj, schema = objects(random)
