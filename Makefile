@@ -16,8 +16,9 @@ PINNED := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR
 IMAGE ?= gpu-mirage:dev
 KUBECTL ?= $(BIN)/kubectl
 KUBECONFIG_FLAG = $(if $(CLUSTER),--kubeconfig $(CLUSTER))
-# From the fastest to the slowest; of tests/chaos a few rounds.
-SUITES := tests/unit tests/property tests/contract tests/integration tests/chaos
+QUICK_SUITES := tests/unit tests/property tests/contract
+# They mostly wait for other processes; of tests/chaos a few rounds.
+SLOW_SUITES := tests/integration tests/chaos
 
 .PHONY: help
 help: ## List the targets
@@ -58,7 +59,14 @@ demo: $(INSTALLED_FOR_DEMO) ## See a simulated estate and a ComputeDomain on it 
 
 .PHONY: test
 test: venv ## Run the tests; those on a control plane skip where its binaries are not built
-	@$(BIN)/python -m pytest $(SUITES)
+	@log=$$(mktemp); code=0; \
+	echo '$(QUICK_SUITES) run meanwhile, and are shown afterwards'; \
+	$(BIN)/python -m pytest $(QUICK_SUITES) > "$$log" 2>&1 & quick=$$!; \
+	trap 'kill "$$quick" 2> /dev/null || true; rm -f "$$log"' EXIT; \
+	$(BIN)/python -m pytest $(SLOW_SUITES) || code=$$?; \
+	wait "$$quick" || code=$$?; \
+	cat "$$log"; \
+	exit "$$code"
 
 .PHONY: chaos
 chaos: venv controlplane ## Kill and partition things, and demand convergence
