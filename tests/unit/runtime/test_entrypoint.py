@@ -154,7 +154,7 @@ def test_a_missing_kubeconfig_is_named_with_code_1(tmp_path: Path) -> None:
     path = str(tmp_path / "absent")
     code, errors = outcome(program(body, path))
     assert (code, "Traceback" in errors) == (1, False)
-    assert f"cannot read kubeconfig {path}" in errors
+    assert f"there is no kubeconfig {path}" in errors
 
 
 def test_a_server_that_is_not_there_is_named_after_the_sync_timeout(kubeconfig: str) -> None:
