@@ -16,9 +16,8 @@ PINNED := PIP_CONSTRAINT=$(CURDIR)/constraints.txt PIP_BUILD_CONSTRAINT=$(CURDIR
 IMAGE ?= gpu-mirage:dev
 KUBECTL ?= $(BIN)/kubectl
 KUBECONFIG_FLAG = $(if $(CLUSTER),--kubeconfig $(CLUSTER))
-QUICK_SUITES := tests/unit tests/property tests/contract
-# They mostly wait for other processes; of tests/chaos a few rounds.
-SLOW_SUITES := tests/integration tests/chaos
+# From the fastest to the slowest; of tests/chaos a few rounds.
+SUITES := tests/unit tests/property tests/contract tests/integration tests/chaos
 
 .PHONY: help
 help: ## List the targets
@@ -60,11 +59,11 @@ demo: $(INSTALLED_FOR_DEMO) ## See a simulated estate and a ComputeDomain on it 
 .PHONY: test
 test: venv ## Run the tests; those on a control plane skip where its binaries are not built
 	@log=$$(mktemp); code=0; \
-	echo '$(QUICK_SUITES) run meanwhile, and are shown afterwards'; \
-	$(BIN)/python -m pytest $(QUICK_SUITES) > "$$log" 2>&1 & quick=$$!; \
-	trap 'kill "$$quick" 2> /dev/null || true; rm -f "$$log"' EXIT; \
-	$(BIN)/python -m pytest $(SLOW_SUITES) || code=$$?; \
-	wait "$$quick" || code=$$?; \
+	echo 'the tests on a real control plane run meanwhile, and are shown afterwards'; \
+	$(BIN)/python -m pytest -m control_plane $(SUITES) > "$$log" 2>&1 & real=$$!; \
+	trap 'kill "$$real" 2> /dev/null || true; rm -f "$$log"' EXIT; \
+	$(BIN)/python -m pytest -m 'not control_plane' $(SUITES) || code=$$?; \
+	wait "$$real" || code=$$?; \
 	cat "$$log"; \
 	exit "$$code"
 
