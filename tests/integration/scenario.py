@@ -179,12 +179,15 @@ class Cluster:
             lambda: f"{kind} {name} to go: {self.get(kind, name, namespace)}",
         )
 
-    def wait_event(self, reason: str, regarding: str, namespace: str | None = None) -> Manifest:
-        """Waits for an Event with a reason about an object of that name; by default in the test's namespace."""
+    def wait_event(self, reason: str, regarding: str, namespace: str | None = None, *, about: str = "") -> Manifest:
+        """Waits for an Event with a reason about an object of that name; by default in the test's namespace.
+
+        ``about`` is in its note: an object that tests share may have Events of others with the same reason.
+        """
         kind = "events.events.k8s.io"
 
         def found() -> Manifest | None:
-            events = self.list(kind, namespace)
+            events = [event for event in self.list(kind, namespace) if about in event.get("note", "")]
             return next((e for e in events if e["reason"] == reason and e["regarding"]["name"] == regarding), None)
 
         return self.wait(found, lambda: f"an Event {reason} about {regarding}: {self.list(kind, namespace)}")
