@@ -28,6 +28,7 @@ from controllers.gpu_slices.setup import DECLARATION as GPU_SLICES
 from controllers.node_pool.kinds import NodeTopology
 from controllers.node_pool.setup import DECLARATION as NODE_POOL
 from controllers.node_resource_topology import DECLARATION as TOPOLOGY
+from controllers.runtime import patch
 from controllers.runtime.client import EVERYTHING, Client, ClientOptions, Selection
 from controllers.runtime.errors import ApiError, ConfigurationError, Conflict, NotFound, ObjectGone, TransportError
 from controllers.runtime.meta import KubeObject, Resource
@@ -205,7 +206,7 @@ class Uninstaller:
     async def _release_label(self, node: Node, key: str) -> None:
         path = ("f:metadata", "f:labels", f"f:{key}")
         owned = await self._owns(node, (DOMAIN_MANAGER, NODE_POOL_MANAGER), path, f"label {key}")
-        if owned and await self._remove(node, "/metadata/labels/" + key.replace("/", "~1")):
+        if owned and await self._remove(node, "metadata", "labels", key):
             self.report.did(f"removed label {key} from", node)
 
     async def release_node_statuses(self) -> None:
@@ -252,7 +253,7 @@ class Uninstaller:
         """Status and finalizer of the users' domains."""
         for domain in await self._list(ComputeDomain):
             owned = await self._owns(domain, (DOMAIN_MANAGER,), STATUS, "status", "status")
-            if owned and await self._remove(domain, "/status", "status"):
+            if owned and await self._remove(domain, "status", subresource="status"):
                 self.report.did("removed status from", domain)
             if await self._owns(domain, (DOMAIN_MANAGER,), FINALIZER, "finalizer"):
                 await self._drop_finalizer(domain)
@@ -348,9 +349,9 @@ class Uninstaller:
         if await self._on_newest(item, drop):
             self.report.did("removed finalizer from", item)
 
-    async def _remove(self, item: KubeObject, path: str, subresource: str = "") -> bool:
+    async def _remove(self, item: KubeObject, *path: str, subresource: str = "") -> bool:
         async def remove(current: KubeObject) -> None:
-            await self._client.json_patch(current, [{"op": "remove", "path": path}], subresource=subresource)
+            await self._client.json_patch(current, [patch.removal(*path)], subresource=subresource)
 
         return await self._on_newest(item, remove)
 

@@ -5,14 +5,14 @@ the kinds and builders of the answer.
 """
 
 import functools
-import hashlib
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, cast
 
-from controllers.runtime import Client, KubeObject, Manager, NotFound, Projection, Resource, logs
+from controllers.runtime import Client, Key, KubeObject, Manager, NotFound, Projection, Resource, logs
 from controllers.runtime.errors import ApiError, TransportError
+from controllers.runtime.names import fitting_name
 
 GROUP = "resource.k8s.io"
 VERSIONS = ("v1", "v1beta2", "v1beta1")
@@ -119,9 +119,6 @@ class DraApi:
         return {"name": name, "basic": body} if self.version == "v1beta1" else {"name": name, **body}
 
 
-MAX_NAME = 253
-"""Characters in an object's name at most."""
-
 MAX_DEVICES = 128
 """Devices in a slice at most."""
 
@@ -132,10 +129,12 @@ def slice_name(node: str, driver: str, number: int | None = None) -> str:
     Where that is too long it is cut, and has a hash of the node's name.
     """
     suffix = f"-{driver}" if number is None else f"-{driver}-{number}"
-    if len(node) + len(suffix) <= MAX_NAME:
-        return node + suffix
-    suffix = f"-{hashlib.sha256(node.encode()).hexdigest()[:16]}{suffix}"
-    return node[: MAX_NAME - len(suffix)].rstrip("-.") + suffix
+    return fitting_name(node, suffix, unique=node)
+
+
+def node_of(entry: ResourceSlice) -> Sequence[Key]:
+    """The key of the node whose devices a slice has, for watches; none where they are of no single node."""
+    return (Key("", entry.node_name),) if entry.node_name else ()
 
 
 DISCOVERY_INTERVAL = 10.0

@@ -1,10 +1,8 @@
 """Publishes the slices and keeps them."""
 
-from collections.abc import Iterable
-
 from controllers.api import nvidia
 from controllers.api.core import Node, is_simulated
-from controllers.api.dra import DraApi, ResourceSlice
+from controllers.api.dra import DraApi, ResourceSlice, node_of
 from controllers.channel_slices.options import ChannelSlicesOptions
 from controllers.channel_slices.slices import desired_slice, next_generation, slice_name
 from controllers.runtime import Key, Manager, Selection
@@ -89,11 +87,6 @@ def setup(manager: Manager, dra: DraApi, options: ChannelSlicesOptions) -> None:
     (
         manager.controller(NAME)
         .for_(Node, when=changed(lambda node: (node.labels, node.metadata.annotations, node.deleting)))
-        .watches(kind, maps_to=_node_of)
+        .watches(kind, maps_to=node_of)
         .reconciles_with(reconciler)
     )
-
-
-def _node_of(published: ResourceSlice) -> Iterable[Request]:
-    node = published.spec.get("nodeName")
-    return (Key("", node),) if node else ()

@@ -9,11 +9,10 @@ from controllers.api import nvidia
 from controllers.api.dra import DraApi, ResourceClaimTemplate
 from controllers.api.nvidia import ComputeDomain
 from controllers.runtime import owner_reference
+from controllers.runtime.names import MAX_NAME
 
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*")
-MAX_NAME = 253
-"""Characters in an object's name at most (RFC 1123 subdomain, as the API server checks it)."""
 
 
 class TemplateState(Enum):

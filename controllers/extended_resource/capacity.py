@@ -7,6 +7,7 @@ from typing import Any
 from controllers.api.core import Node, NodeStatus, is_simulated
 from controllers.estate import EXTENDED_RESOURCE, FAKE, Pool, quantity
 from controllers.estate.estate import GPU_RESOURCE
+from controllers.runtime import patch
 
 PLACES = ("capacity", "allocatable")
 
@@ -94,7 +95,7 @@ def fields(resources: Resources) -> dict[str, Any]:
 
 def removal(remove: Iterable[Field]) -> list[dict[str, Any]]:
     """The operations of a JSON patch."""
-    return [{"op": "remove", "path": f"/status/{place}/{name.replace('/', '~1')}"} for place, name in remove]
+    return [patch.removal("status", place, name) for place, name in remove]
 
 
 def _fields(status: NodeStatus, names: Iterable[str]) -> frozenset[Field]:

@@ -26,7 +26,7 @@ from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.recorder import PERMISSIONS as RECORD_EVENTS
 from controllers.runtime.recorder import EventRecorder
 from controllers.topology import PERMISSIONS as READ_TOPOLOGY
-from controllers.topology import GpuProfile, TopologyConfig, TopologySource, Undecided
+from controllers.topology import TopologySource, Undecided
 
 NAME = "extended-resource"
 
@@ -109,18 +109,17 @@ def setup(manager: Manager, topology: TopologySource) -> None:
     nodes = manager.reader(Node)
     client = manager.client_for(DECLARATION)
 
-    def concerned(_: object) -> Iterable[Request]:
+    def concerned() -> Iterable[Request]:
         """The nodes of pools, and those that may have been in one under another label."""
         left = [node.key for node in nodes.list() if extended(node.status)]
         return dict.fromkeys([*topology.nodes(nodes.list()), *left])
 
-    (
+    controller = (
         manager.controller(NAME)
         .for_(Node, when=changed(_aspect))
-        .watches(TopologyConfig, maps_to=concerned)
-        .watches(GpuProfile, maps_to=concerned)
         .reconciles_with(ExtendedResourceReconciler(client, nodes, topology, manager.recorder(NAME)))
     )
+    topology.wakes(controller, concerned)
 
 
 def _aspect(node: Node) -> tuple[object, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 from controllers.api.core import Node
 from controllers.estate import EXTENDED_RESOURCE, FAKE, Pool, quantity
 from controllers.estate.estate import GPU_RESOURCE
+from controllers.runtime import patch
 
 READY = "gpu-fractioning.nvidia.com/Ready"
 
@@ -53,4 +54,4 @@ def removal(node: Node) -> list[dict[str, Any]]:
     was made with.
     """
     index = next(index for index, condition in enumerate(node.status.conditions) if condition.type == READY)
-    return [{"op": "remove", "path": f"/status/conditions/{index}"}]
+    return [patch.removal("status", "conditions", index)]

@@ -15,7 +15,7 @@ from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.recorder import PERMISSIONS as RECORD_EVENTS
 from controllers.runtime.recorder import EventRecorder
 from controllers.topology import PERMISSIONS as READ_TOPOLOGY
-from controllers.topology import GpuProfile, TopologyConfig, TopologySource, Undecided
+from controllers.topology import TopologySource, Undecided
 
 NAME = "gpu-fractioning"
 REMEMBERED = 20_000
@@ -109,15 +109,14 @@ def setup(manager: Manager, topology: TopologySource) -> None:
     nodes = manager.reader(Node)
     client = manager.client_for(DECLARATION)
 
-    def concerned(_: object) -> Iterable[Request]:
+    def concerned() -> Iterable[Request]:
         """The nodes of pools, and those that may have been in one under another label."""
         left = [node.key for node in nodes.list() if node.condition(READY) is not None]
         return dict.fromkeys([*topology.nodes(nodes.list()), *left])
 
-    (
+    controller = (
         manager.controller(NAME)
         .for_(Node, when=changed(lambda node: (node.labels, node.deleting, has_gpus(node), node.condition(READY))))
-        .watches(TopologyConfig, maps_to=concerned)
-        .watches(GpuProfile, maps_to=concerned)
         .reconciles_with(FractioningReconciler(client, nodes, topology, manager.recorder(NAME), manager.clock))
     )
+    topology.wakes(controller, concerned)

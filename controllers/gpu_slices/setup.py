@@ -1,14 +1,14 @@
 """Publishes the GPU slices and keeps them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from controllers.api.core import Node, is_simulated
-from controllers.api.dra import DraApi, ResourceSlice
+from controllers.api.dra import DraApi, ResourceSlice, node_of
 from controllers.estate import DRA, FAKE, Pool, gpus_of
 from controllers.gpu_slices.devices import DRIVER, devices
 from controllers.gpu_slices.plan import plan
-from controllers.runtime import Key, Manager, Selection
+from controllers.runtime import Manager, Selection
 from controllers.runtime.cache import Reader
 from controllers.runtime.errors import FieldConflict
 from controllers.runtime.owned import OwnedObjects
@@ -18,7 +18,7 @@ from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.recorder import PERMISSIONS as RECORD_EVENTS
 from controllers.runtime.recorder import EventRecorder
 from controllers.topology import PERMISSIONS as READ_TOPOLOGY
-from controllers.topology import GpuProfile, TopologyConfig, TopologySource, Undecided
+from controllers.topology import TopologySource, Undecided
 
 NAME = "gpu-slices"
 BY_NODE = "node"
@@ -116,14 +116,10 @@ def setup(manager: Manager, dra: DraApi, topology: TopologySource) -> None:
     # A driver cannot be changed, so it stays with whoever made the slice.
     owned = OwnedObjects(manager.client_for(DECLARATION), kind, proof=("f:spec", "f:driver"))
 
-    def of_pools(_: object) -> Iterable[Request]:
-        return topology.nodes(nodes.list())
-
-    (
+    controller = (
         manager.controller(NAME)
         .for_(Node, when=changed(lambda node: (node.labels, node.metadata.annotations, node.deleting)))
-        .watches(kind, maps_to=lambda entry: (Key("", entry.node_name),) if entry.node_name else ())
-        .watches(TopologyConfig, maps_to=of_pools)
-        .watches(GpuProfile, maps_to=of_pools)
+        .watches(kind, maps_to=node_of)
         .reconciles_with(GpuSlicesReconciler(owned, nodes, slices, topology, dra, manager.recorder(NAME)))
     )
+    topology.wakes(controller, lambda: topology.nodes(nodes.list()))

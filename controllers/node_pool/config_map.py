@@ -1,6 +1,5 @@
 """The ConfigMap of a node: what it should be, and whether it is."""
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,19 +7,13 @@ from controllers.api.core import KWOK_ANNOTATION, Node
 from controllers.estate import Pool, config_map_labels, statuses_of, topology_text
 from controllers.node_pool.kinds import NodeTopology
 from controllers.runtime import owner_reference
+from controllers.runtime.names import fitting_name
 from controllers.topology import DATA_KEY, TopologyOptions
-
-MAX_NAME = 253
-"""Characters in an object's name at most."""
 
 
 def name_of(node: str, options: TopologyOptions) -> str:
     """``topology-<node>``; where that is too long it is cut, and has a hash of the node's name."""
-    name = f"{options.name}-{node}"
-    if len(name) <= MAX_NAME:
-        return name
-    suffix = f"-{hashlib.sha256(node.encode()).hexdigest()[:16]}"
-    return name[: MAX_NAME - len(suffix)].rstrip("-.") + suffix
+    return fitting_name(f"{options.name}-{node}", unique=node)
 
 
 def desired_config_map(

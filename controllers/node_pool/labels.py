@@ -9,6 +9,7 @@ from controllers.api.core import Node
 from controllers.estate import label_keys
 from controllers.runtime import Client
 from controllers.runtime.client import LiveOwnership
+from controllers.runtime.patch import removal
 
 REMEMBERED = 20_000
 """Nodes whose foreign labels are remembered: beyond any estate that one controller serves."""
@@ -69,7 +70,7 @@ class NodeLabels:
             await self._client.apply(node, {"metadata": {"labels": desired}})
         elif written:
             # An apply that names no label takes all of them with it where nobody owns any, not just ours.
-            await self._client.json_patch(node, [{"op": "remove", "path": _path(key)} for key in written])
+            await self._client.json_patch(node, [removal("metadata", "labels", key) for key in written])
 
     def _written(self, live: LiveOwnership, node: Node) -> list[str]:
         """The labels that we alone wrote."""
@@ -79,7 +80,3 @@ class NodeLabels:
 
     def _others(self, live: LiveOwnership, key: str) -> bool:
         return bool(live.managers_of("f:metadata", "f:labels", f"f:{key}") - {self._client.field_manager})
-
-
-def _path(key: str) -> str:
-    return "/metadata/labels/" + key.replace("~", "~0").replace("/", "~1")

@@ -18,7 +18,7 @@ from controllers.runtime.rbac import READ_CACHED, Declaration, permissions
 from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.recorder import PERMISSIONS as RECORD_EVENTS
 from controllers.runtime.recorder import EventRecorder
-from controllers.topology import GpuProfile, TopologyConfig, TopologySource, Undecided
+from controllers.topology import TopologySource, Undecided
 
 NAME = "node-pool"
 SELECTOR = "node-topology=true"
@@ -126,19 +126,15 @@ def setup(manager: Manager, topology: TopologySource, options: NodePoolOptions) 
     nodes = manager.reader(Node)
     owned = OwnedObjects(client, NodeTopology, proof=("f:metadata", "f:labels", "f:node-topology"))
 
-    def of_pools(_: object) -> Iterable[Request]:
-        return topology.nodes(nodes.list())
-
-    (
+    controller = (
         manager.controller(NAME)
         .for_(Node, when=changed(lambda node: (node.labels, node.metadata.annotations, node.deleting)))
         .watches(NodeTopology, maps_to=_node_of)
-        .watches(TopologyConfig, maps_to=of_pools)
-        .watches(GpuProfile, maps_to=of_pools)
         .reconciles_with(
             NodePoolReconciler(NodeLabels(client), owned, nodes, present, topology, manager.recorder(NAME), options)
         )
     )
+    topology.wakes(controller, lambda: topology.nodes(nodes.list()))
 
 
 def _node_of(written: NodeTopology) -> Iterable[Request]:

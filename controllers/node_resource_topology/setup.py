@@ -20,7 +20,7 @@ from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.recorder import PERMISSIONS as RECORD_EVENTS
 from controllers.runtime.recorder import EventRecorder
 from controllers.topology import PERMISSIONS as READ_TOPOLOGY
-from controllers.topology import GpuProfile, TopologyConfig, TopologySource, Undecided
+from controllers.topology import TopologySource, Undecided
 
 NAME = "node-resource-topology"
 BY_NODE = "node"
@@ -145,21 +145,20 @@ def setup(manager: Manager, topology: TopologySource) -> None:
     # Whoever wrote the zones last has taken the object over, so they tell whose it is.
     owned = OwnedObjects(manager.client_for(DECLARATION), NodeResourceTopology, proof=("f:zones",))
 
-    def of_pools(_: object) -> Iterable[Request]:
+    def of_pools() -> Iterable[Request]:
         # Those that are published, too: the label that makes a node one of a pool may be another one now.
         return {*topology.nodes(nodes.list()), *(found.key for found in published.list() if is_marked(found))}
 
-    (
+    controller = (
         manager.controller(NAME)
         .for_(Node, when=changed(_what_matters_of_a_node))
         .watches(NodeResourceTopology, maps_to=lambda present: (present.key,))
         .watches(Pod, maps_to=lambda pod: (Key("", pod.node_name),), when=changed(lambda pod: (pod.spec, pod.running)))
-        .watches(TopologyConfig, maps_to=of_pools)
-        .watches(GpuProfile, maps_to=of_pools)
         .reconciles_with(
             TopologyReconciler(owned, nodes, pods, published, topology, manager.recorder(NAME), manager.clock)
         )
     )
+    topology.wakes(controller, of_pools)
 
 
 def _what_matters_of_a_node(node: Node) -> object:

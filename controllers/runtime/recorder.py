@@ -33,6 +33,7 @@ from controllers.runtime.errors import (
 )
 from controllers.runtime.meta import KubeObject, Resource
 from controllers.runtime.metrics import Metrics
+from controllers.runtime.names import ending_in
 from controllers.runtime.rbac import permissions
 
 QUEUE_LENGTH = 1000
@@ -51,7 +52,6 @@ TRIES = 12
 RETRY_DELAY = 10.0
 """Seconds between tries; the first delay is a random part of it, so that many processes do not return at once."""
 
-MAX_NAME = 253
 MAX_NOTE = 1024
 MAX_INSTANCE = 128
 
@@ -307,8 +307,7 @@ def event_name(event: RecordedEvent, at: datetime, source: Mapping[str, str]) ->
     parts = (str(obj.resource), str(obj.key), obj.uid, event.type, event.reason, event.note, at.isoformat())
     text = "\0".join((*parts, *source.values()))
     suffix = "." + blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
-    # A label of a DNS name must not end in a dash, nor be empty.
-    return obj.name[: MAX_NAME - len(suffix)].rstrip("-.") + suffix
+    return ending_in(suffix, obj.name)
 
 
 def regarding(obj: KubeObject) -> dict[str, str]:

@@ -12,6 +12,7 @@ import msgspec
 
 from controllers.sandbox.cluster import Cluster
 from controllers.sandbox.errors import StatusError, qualified, unauthorized
+from controllers.sandbox.requests import Target
 from controllers.sandbox.storage import Stored, key_of
 from controllers.sandbox.tokens import ANONYMOUS, MASTERS, Account, Identity, Tokens
 
@@ -30,6 +31,13 @@ class Attributes(msgspec.Struct, frozen=True):
     namespace: str = ""
     name: str = ""
     path: str = ""
+
+
+def attributes_of(verb: str, target: Target) -> Attributes:
+    """What a verb on a resource needs. A namespace counts as being in itself, as the API has it."""
+    if target.resource == "namespaces" and target.name:
+        return Attributes(verb, "", "namespaces", target.subresource, target.name, target.name)
+    return Attributes(verb, target.group, target.resource, target.subresource, target.namespace, target.name)
 
 
 class Access:

@@ -14,9 +14,9 @@ import msgspec
 from aiohttp import web
 
 from controllers.runtime.errors import ConfigurationError
-from controllers.sandbox.access import Access, Attributes
+from controllers.sandbox.access import Access, Attributes, attributes_of
 from controllers.sandbox.errors import StatusError
-from controllers.sandbox.requests import Target, is_true, query_of, resource_target, split_path
+from controllers.sandbox.requests import Target, query_of, resource_target, split_path, verb_of
 from controllers.sandbox.tokens import ANONYMOUS, Identity
 
 HEALTH = ("/healthz", "/livez", "/readyz")
@@ -49,6 +49,7 @@ class AuditLog:
 def _event(access: Access, request: web.BaseRequest, response: web.StreamResponse, now: datetime) -> Mapping[str, Any]:
     identity = _identity(access, request)
     target = _target(request)
+    verb = _verb(request, target)
     body = _document(response)
     refused = response.status >= 300
     event: dict[str, Any] = {
@@ -58,12 +59,12 @@ def _event(access: Access, request: web.BaseRequest, response: web.StreamRespons
         "auditID": str(uuid.uuid4()),
         "stage": "ResponseComplete",
         "requestURI": request.path_qs,
-        "verb": _verb(request, target),
+        "verb": verb,
         "user": {"username": identity.user, "groups": list(identity.groups)},
         "userAgent": request.headers.get("User-Agent", ""),
         "responseStatus": {"metadata": {}, "code": response.status},
         "stageTimestamp": now.astimezone(UTC).isoformat().replace("+00:00", "Z"),
-        "annotations": {"authorization.k8s.io/decision": _decision(access, identity, request, target)},
+        "annotations": {"authorization.k8s.io/decision": _decision(access, identity, verb, request, target)},
     }
     if target is not None:
         event["objectRef"] = _reference(target, {} if refused else body)
@@ -89,20 +90,11 @@ def _target(request: web.BaseRequest) -> Target | None:
 def _verb(request: web.BaseRequest, target: Target | None) -> str:
     if target is None:
         return request.method.lower()
-    if request.method in {"GET", "HEAD"}:
-        watching = is_true(query_of(request.query_string), "watch")
-        return "get" if target.name else "watch" if watching else "list"
-    verb = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(request.method, "")
-    return "deletecollection" if verb == "delete" and not target.name else verb
+    return verb_of(request.method, query_of(request.query_string), target)
 
 
-def _decision(access: Access, identity: Identity, request: web.BaseRequest, target: Target | None) -> str:
-    verb = _verb(request, target)
-    if target is None:
-        wanted = Attributes(verb, path=request.path)
-    else:
-        place = (target.namespace, target.name)
-        wanted = Attributes(verb, target.group, target.resource, target.subresource, *place)
+def _decision(access: Access, identity: Identity, verb: str, request: web.BaseRequest, target: Target | None) -> str:
+    wanted = Attributes(verb, path=request.path) if target is None else attributes_of(verb, target)
     return "allow" if access.allowed(identity, wanted) else "forbid"
 
 

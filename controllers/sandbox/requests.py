@@ -83,6 +83,24 @@ def resource_target(segments: list[str]) -> Target | None:
     raise no_such_path()
 
 
+def verb_of(method: str, query: Mapping[str, str], target: Target) -> str:
+    """The API's verb for a method on a resource, "" for a method that means none. HEAD is a way to get."""
+    match method:
+        case "GET" | "HEAD":
+            if target.name:
+                return "get"
+            return "watch" if is_true(query, "watch") else "list"
+        case "POST":
+            return "create"
+        case "PUT":
+            return "update"
+        case "PATCH":
+            return "patch"
+        case "DELETE":
+            return "delete" if target.name else "deletecollection"
+    return ""
+
+
 def query_of(text: str) -> dict[str, str]:
     """The parameters of a query; the first of several with one name counts."""
     query: dict[str, str] = {}

@@ -18,7 +18,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from controllers.runtime import logs
 from controllers.sandbox import discovery, patch, reviews, scale, subresources, tables
-from controllers.sandbox.access import Access, Attributes
+from controllers.sandbox.access import Access, Attributes, attributes_of
 from controllers.sandbox.audit import AuditLog
 from controllers.sandbox.cluster import Cluster, Listing, ListOptions, WriteOptions, Written
 from controllers.sandbox.errors import (
@@ -54,6 +54,7 @@ from controllers.sandbox.requests import (
     rendering_of,
     resource_target,
     split_path,
+    verb_of,
     whole_number,
 )
 from controllers.sandbox.selectors import Selector, parse, parse_labels
@@ -239,10 +240,7 @@ class Server:
             return await self._review(call, target)
         info = self._cluster.registry.find(target.group, target.version, target.resource)
         verb = _verb(call, target)
-        attributes = Attributes(verb, target.group, target.resource, target.subresource, target.namespace, target.name)
-        if target.resource == "namespaces" and target.name:
-            attributes = Attributes(verb, "", "namespaces", target.subresource, target.name, target.name)
-        self._access.check(call.identity, attributes)
+        self._access.check(call.identity, attributes_of(verb, target))
         if info is None and not self._cluster.registry.serves(target.group, target.version):
             raise no_such_page()
         if info is not None and target.subresource in NOT_SUPPORTED.get(info.plural, ()):
@@ -632,20 +630,11 @@ def _subject(call: Call, target: Target) -> Subject:
 
 
 def _verb(call: Call, target: Target) -> str:
-    match call.method:
-        case "GET":
-            if target.name:
-                return "get"
-            return "watch" if is_true(call.query, "watch") else "list"
-        case "POST":
-            return "create"
-        case "PUT":
-            return "update"
-        case "PATCH":
-            return "patch"
-        case "DELETE":
-            return "delete" if target.name else "deletecollection"
-    raise method_not_allowed()
+    """What a request wants to do with a resource. Raises StatusError 405; no resource has HEAD."""
+    verb = "" if call.method == "HEAD" else verb_of(call.method, call.query, target)
+    if not verb:
+        raise method_not_allowed()
+    return verb
 
 
 def _aggregation(accept: str | None) -> str:

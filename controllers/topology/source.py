@@ -5,12 +5,13 @@ exactly as they are, so that a mistake in the document, or its loss, takes nothi
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from controllers.api.core import Node
 from controllers.estate import Estate, Pool, Problem, load
 from controllers.runtime import Key, Manager, Selection, logs
+from controllers.runtime.controller import Controller
 from controllers.runtime.rbac import permissions
 from controllers.runtime.reconcile import Request
 from controllers.topology.kinds import DATA_KEY, PROFILE_KEY, PROFILE_LABEL, PROFILE_PREFIX, GpuProfile, TopologyConfig
@@ -81,6 +82,11 @@ class TopologySource:
         """The requests of all nodes that carry the pool label, or one that was it: what a change may concern."""
         self._refresh()
         return [node.key for node in nodes if not self._labels.isdisjoint(node.labels)]
+
+    def wakes(self, controller: Controller, requests: Callable[[], Iterable[Request]]) -> None:
+        """Has a controller look again at these requests whenever the estate may be another one."""
+        controller.watches(TopologyConfig, maps_to=lambda _: requests())
+        controller.watches(GpuProfile, maps_to=lambda _: requests())
 
     async def _follow(self) -> None:
         """Reads every state of the ConfigMaps, also where nobody asks: the next one may be unreadable."""

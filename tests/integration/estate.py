@@ -11,17 +11,26 @@ from hack.localcluster.controllers import NAMESPACE, REPOSITORY
 from tests.integration.scenario import Cluster, Manifest
 
 
-def write_topology(environment: Environment, pools: Manifest) -> None:
+def write_topology(environment: Environment, pools: Manifest, **settings: str) -> None:
+    """``settings`` are those beside the pools, such as ``nodePoolLabelKey``."""
+    write_document(environment, yaml.safe_dump({**settings, "nodePools": pools}))
+
+
+def write_document(environment: Environment, document: str) -> None:
+    """Writes a topology as it is, be it readable or not."""
     metadata = {"name": "topology", "namespace": NAMESPACE}
-    document = yaml.safe_dump({"nodePools": pools})
     manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"topology.yml": document}}
     environment.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(manifest))
 
 
 @contextmanager
-def estate_controller(environment: Environment, binary: str, pools: Manifest) -> Iterator[ControllerProcess]:
-    """Installs a binary as a user would, runs it as a process, and ends it."""
-    environment.kubectl("apply", "--server-side", "-k", str(REPOSITORY / "config" / "base" / binary))
+def estate_controller(
+    environment: Environment, binary: str, pools: Manifest, *needed: str
+) -> Iterator[ControllerProcess]:
+    """Installs a binary as a user would, with the directories it needs, runs it as a process, and ends it."""
+    for directory in (*needed, f"config/base/{binary}"):
+        environment.kubectl("apply", "--server-side", "-k", str(REPOSITORY / directory))
+    environment.kubectl("wait", "--for=condition=Established", "customresourcedefinitions", "--all")
     environment.kubectl("delete", "deployment", f"gpu-mirage-{binary}", "-n", NAMESPACE)
     write_topology(environment, pools)
     package, account = binary.replace("-", "_"), f"gpu-mirage-{binary}"

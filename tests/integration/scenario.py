@@ -45,6 +45,28 @@ def worker(namespace: str, name: str, *, template: str = "pair-channel", node: s
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
+def gpu_pod(namespace: str, name: str, count: int, node: str | None = None, cel: str | None = None) -> list[Manifest]:
+    """A pod and the template of its claim for some GPUs."""
+    exactly: Manifest = {"deviceClassName": "gpu.nvidia.com", "count": count, "allocationMode": "ExactCount"}
+    if cel is not None:
+        exactly["selectors"] = [{"cel": {"expression": cel}}]
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}},
+    }
+    spec: Manifest = {
+        "containers": [{"name": "main", "image": "worker", "resources": {"claims": [{"name": "gpus"}]}}],
+        "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": name}],
+        "terminationGracePeriodSeconds": 0,
+    }
+    if node is not None:
+        spec["nodeSelector"] = {"kubernetes.io/hostname": node}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    return [template, pod]
+
+
 def channel_parameters(domain_uid: str, **changes: Any) -> Manifest:
     """The opaque configuration of a generated template; ``changes`` replace or add fields."""
     return {
@@ -172,6 +194,24 @@ class Cluster:
         marked = self.environment.kubectl_json("get", kinds, "--all-namespaces", selector)["items"]
         own = [domain] if domain is not None and domain["metadata"]["uid"] == uid else []
         return {f"{found['kind']} {found['metadata']['name']}" for found in (*own, *marked)}
+
+    def wait_phase(self, pod: str, phase: str) -> Manifest:
+        """Waits until a pod is in a phase; returns it."""
+
+        def reached() -> Manifest | None:
+            found = self.get("pods", pod) or {}
+            return found if found.get("status", {}).get("phase") == phase else None
+
+        return self.wait(reached, lambda: f"pod {pod} to be {phase}: {self.get('pods', pod)}")
+
+    def wait_unschedulable(self, pod: str) -> None:
+        """Waits until the scheduler has said that it finds no node for a pod."""
+
+        def refused() -> bool | None:
+            conditions = (self.get("pods", pod) or {}).get("status", {}).get("conditions", [])
+            return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions) or None
+
+        self.wait(refused, lambda: f"pod {pod} to be unschedulable: {self.get('pods', pod)}")
 
     def wait_gone(self, kind: str, name: str, namespace: str | None = None) -> None:
         self.wait(

@@ -171,16 +171,6 @@ def wait_claim(cluster: Cluster, pod: str) -> str:
     return cluster.wait(found, lambda: f"a claim of pod {pod}")
 
 
-def wait_unschedulable(cluster: Cluster, pod: str) -> None:
-    """Waits until the scheduler has said that it finds no node for a pod."""
-
-    def refused() -> bool | None:
-        conditions = (cluster.get("pods", pod) or {}).get("status", {}).get("conditions", [])
-        return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions) or None
-
-    cluster.wait(refused, lambda: f"pod {pod} to be unschedulable: {cluster.get('pods', pod)}")
-
-
 def snapshot(cluster: Cluster, *references: tuple[str, str, str]) -> list[Manifest | None]:
     """Objects in full, so that equality means that nobody wrote them; each must exist."""
     objects = [cluster.get(kind, name, namespace) for kind, name, namespace in references]
@@ -367,7 +357,7 @@ def test_a_node_serves_one_domain_at_a_time(cluster: Cluster, pool_nodes: PoolNo
         worker(cluster.namespace, "waiting", template="second-channel", node=node),
     )
     second = cluster.uid("computedomains", "second")
-    wait_unschedulable(cluster, "waiting")
+    cluster.wait_unschedulable("waiting")
     assert cluster.wait_status("NotReady", "second", members=0)
 
     cluster.patch("resourceclaims", wait_claim(cluster, "waiting"), allocation(node, second), subresource="status")

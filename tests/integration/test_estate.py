@@ -22,8 +22,8 @@ from hack.localcluster.controllers import NAMESPACE, REPOSITORY
 from hack.localcluster.nodes import CLIQUE_LABEL, CLUSTER_UUID, POOL_LABEL, apply_nodes, clique
 from hack.localcluster.polling import wait_until
 from tests.integration.environments import BOTH, started
-from tests.integration.scenario import Cluster, Manifest, domain, worker
-from tests.integration.test_gpu_slices import gpu_pod, wait_phase, wait_unschedulable
+from tests.integration.estate import write_topology
+from tests.integration.scenario import Cluster, Manifest, domain, gpu_pod, worker
 
 SEED_VARIABLE = "GPU_MIRAGE_CHAOS_SEED"
 ACCOUNT = "gpu-mirage-all-in-one"
@@ -58,14 +58,6 @@ class Estate:
     process: ControllerProcess
     pools: Manifest
     nodes: dict[str, str]
-
-    def configure(self) -> None:
-        """Writes the topology; JSON is YAML, too."""
-        data = {"topology.yml": json.dumps({"nodePools": self.pools})}
-        metadata = {"name": "topology", "namespace": NAMESPACE}
-        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-        arguments = ("apply", "--server-side", "--force-conflicts", "-f", "-")
-        self.cluster.environment.kubectl(*arguments, input=json.dumps(manifest))
 
     def make(self, nodes: Mapping[str, str]) -> None:
         apply_nodes(self.cluster.environment, [node_manifest(name, pool=pool) for name, pool in nodes.items()])
@@ -203,7 +195,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             environment, package="all_in_one", account=ACCOUNT, name="all-in-one", arguments=(controllers,)
         )
         estate = Estate(Cluster(environment, "default"), process, dict(POOLS), {})
-        estate.configure()
+        write_topology(environment, estate.pools)
         process.start(wait=False)
         estate.make(NODES)
         wait_ready(environment, list(NODES))
@@ -231,7 +223,7 @@ def counted_pod(name: str, gpus: int, pool: str | None = None) -> Manifest:
 
 def wait_pool(cluster: Cluster, pod: str, pool: str) -> None:
     """Waits until a pod runs, and demands that it does so on a node of a pool."""
-    assert NODES[wait_phase(cluster, pod, "Running")["spec"]["nodeName"]] == pool
+    assert NODES[cluster.wait_phase(pod, "Running")["spec"]["nodeName"]] == pool
 
 
 def test_pods_run_where_their_gpus_are_and_nowhere_else(estate: Estate) -> None:
@@ -255,7 +247,7 @@ def test_pods_run_where_their_gpus_are_and_nowhere_else(estate: Estate) -> None:
     wait_pool(cluster, "two", "old")
     wait_pool(cluster, "four", "racks")
     for refused in ("three", "nine", "mocked", "racked", "five", "hopper"):
-        wait_unschedulable(cluster, refused)
+        cluster.wait_unschedulable(refused)
 
 
 def test_a_compute_domain_spans_two_racks_and_then_costs_no_writes(estate: Estate) -> None:
@@ -277,7 +269,7 @@ def test_a_compute_domain_spans_two_racks_and_then_costs_no_writes(estate: Estat
         domain("default", "other", nodes=1), worker("default", "late", template="other-channel", node=first[0])
     )
     cluster.wait(lambda: cluster.get("resourceclaimtemplates", "other-channel"), lambda: "the other domain's template")
-    wait_unschedulable(cluster, "late")
+    cluster.wait_unschedulable("late")
     estate.demand_rest()
 
 
@@ -299,7 +291,7 @@ def test_whatever_changes_while_the_process_is_killed_is_published_in_the_end(
     def reconfigure() -> None:
         smaller = {"profile": "b200", "offered": DRA, "overrides": {"device_count": 2}}
         estate.pools = {**POOLS, "racks": {**POOLS["racks"], "gpu": smaller}, "old": {"gpuCount": 3}}
-        estate.configure()
+        write_topology(cluster.environment, estate.pools)
 
     def delete() -> None:
         gone = ["racks-2", "hall-2", "old-2"]

@@ -1,16 +1,15 @@
 """GPU slices on a cluster: published, kept, changed and taken away, and allocated by the scheduler."""
 
-import json
 from collections.abc import Iterator
 
 import pytest
-import yaml
 
 from controllers.estate import gpu_id
 from hack.localcluster import ControllerProcess, Environment, delete_nodes, node_manifest
-from hack.localcluster.controllers import NAMESPACE, REPOSITORY
+from hack.localcluster.controllers import NAMESPACE
 from tests.integration.conftest import PoolNodes, unique
-from tests.integration.scenario import EAST, Cluster, Manifest
+from tests.integration.estate import estate_controller, write_topology
+from tests.integration.scenario import EAST, Cluster, Manifest, gpu_pod
 
 DRIVER = "gpu.nvidia.com"
 POOLS: Manifest = {
@@ -21,24 +20,10 @@ POOLS: Manifest = {
 }
 
 
-def write_topology(environment: Environment, pools: Manifest) -> None:
-    metadata = {"name": "topology", "namespace": NAMESPACE}
-    document = yaml.safe_dump({"nodePools": pools})
-    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"topology.yml": document}}
-    environment.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(manifest))
-
-
 @pytest.fixture(scope="module")
 def running(installed: Environment) -> Iterator[ControllerProcess]:
-    """The binary under its own account, with the pools of these tests."""
-    for directory in ("config/deviceclasses/gpu", "config/base/gpu-slices"):
-        installed.kubectl("apply", "--server-side", "-k", str(REPOSITORY / directory))
-    installed.kubectl("delete", "deployment", "gpu-mirage-gpu-slices", "-n", NAMESPACE)
-    write_topology(installed, POOLS)
-    process = ControllerProcess(installed, package="gpu_slices", account="gpu-mirage-gpu-slices", name="gpu-slices")
-    process.start()
-    yield process
-    process.stop()
+    with estate_controller(installed, "gpu-slices", POOLS, "config/deviceclasses/gpu") as process:
+        yield process
 
 
 @pytest.fixture
@@ -62,44 +47,6 @@ def wait_devices(cluster: Cluster, node: str, count: int) -> list[Manifest]:
         return found if devices == count and whole else None
 
     return cluster.wait(reached, lambda: f"{count} devices of {node}: {slices_of(cluster, node)}")
-
-
-def gpu_pod(namespace: str, name: str, count: int, node: str | None = None, cel: str | None = None) -> list[Manifest]:
-    """A pod and the template of its claim for some GPUs."""
-    exactly: Manifest = {"deviceClassName": DRIVER, "count": count, "allocationMode": "ExactCount"}
-    if cel is not None:
-        exactly["selectors"] = [{"cel": {"expression": cel}}]
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}},
-    }
-    spec: Manifest = {
-        "containers": [{"name": "main", "image": "worker", "resources": {"claims": [{"name": "gpus"}]}}],
-        "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": name}],
-        "terminationGracePeriodSeconds": 0,
-    }
-    if node is not None:
-        spec["nodeSelector"] = {"kubernetes.io/hostname": node}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
-    return [template, pod]
-
-
-def wait_phase(cluster: Cluster, pod: str, phase: str) -> Manifest:
-    def reached() -> Manifest | None:
-        found = cluster.get("pods", pod) or {}
-        return found if found.get("status", {}).get("phase") == phase else None
-
-    return cluster.wait(reached, lambda: f"pod {pod} to be {phase}: {cluster.get('pods', pod)}")
-
-
-def wait_unschedulable(cluster: Cluster, pod: str) -> None:
-    def refused() -> bool | None:
-        conditions = (cluster.get("pods", pod) or {}).get("status", {}).get("conditions", [])
-        return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions) or None
-
-    cluster.wait(refused, lambda: f"pod {pod} to be unschedulable: {cluster.get('pods', pod)}")
 
 
 def allocated(cluster: Cluster) -> list[tuple[str, str]]:
@@ -137,13 +84,13 @@ def test_the_scheduler_allocates_as_many_gpus_as_there_are(cluster: Cluster, poo
     wait_devices(cluster, node, 8)
 
     cluster.apply(*gpu_pod(cluster.namespace, "six", 6, node))
-    wait_phase(cluster, "six", "Running")
+    cluster.wait_phase("six", "Running")
     cluster.apply(*gpu_pod(cluster.namespace, "four", 4, node))
-    wait_unschedulable(cluster, "four")
+    cluster.wait_unschedulable("four")
     assert len(allocated(cluster)) == 6
 
     cluster.delete("pods", "six")
-    wait_phase(cluster, "four", "Running")
+    cluster.wait_phase("four", "Running")
     assert len(allocated(cluster)) == 4
 
 
@@ -160,9 +107,9 @@ def test_selectors_on_the_drivers_attributes_choose_the_gpu(cluster: Cluster, po
     cluster.apply(*gpu_pod(cluster.namespace, "h100", 2, cel=memory))
     cluster.apply(*gpu_pod(cluster.namespace, "none", 1, cel=f"{here} && {memory}"))
 
-    assert wait_phase(cluster, "t4", "Running")["spec"]["nodeName"] == small
-    assert wait_phase(cluster, "h100", "Running")["spec"]["nodeName"] == big
-    wait_unschedulable(cluster, "none")
+    assert cluster.wait_phase("t4", "Running")["spec"]["nodeName"] == small
+    assert cluster.wait_phase("h100", "Running")["spec"]["nodeName"] == big
+    cluster.wait_unschedulable("none")
 
 
 def test_slices_follow_the_topology_and_stay_where_it_cannot_be_read(cluster: Cluster, pool_nodes: PoolNodes) -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from controllers.estate import gpu_id
 from hack.localcluster import ControllerProcess, Environment
-from hack.localcluster.controllers import NAMESPACE, REPOSITORY
+from hack.localcluster.controllers import NAMESPACE
 from hack.localcluster.nodes import POOL_LABEL
 from tests.integration.conftest import PoolNodes
+from tests.integration.estate import estate_controller
 from tests.integration.scenario import Cluster, Manifest
-from tests.integration.test_gpu_slices import write_topology
 
 CLIQUE = "nvidia.com/gpu.clique"
 CLUSTER = "0c7b1d52-3f5e-4a8e-9b0d-5d3c9a1f2e44"
@@ -26,14 +26,8 @@ POOLS: Manifest = {
 
 @pytest.fixture(scope="module")
 def running(installed: Environment) -> Iterator[ControllerProcess]:
-    """The binary under its own account, with the pools of these tests."""
-    installed.kubectl("apply", "--server-side", "-k", str(REPOSITORY / "config/base/node-pool"))
-    installed.kubectl("delete", "deployment", "gpu-mirage-node-pool", "-n", NAMESPACE)
-    write_topology(installed, POOLS)
-    process = ControllerProcess(installed, package="node_pool", account="gpu-mirage-node-pool", name="node-pool")
-    process.start()
-    yield process
-    process.stop()
+    with estate_controller(installed, "node-pool", POOLS) as process:
+        yield process
 
 
 @pytest.fixture

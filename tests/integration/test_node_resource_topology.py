@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-import yaml
 
 from controllers.node_resource_topology import DECLARATION
 from hack.localcluster import ControllerProcess, Environment, delete_nodes, node_manifest, wait_ready
-from hack.localcluster.controllers import NAMESPACE, REPOSITORY
+from hack.localcluster.controllers import NAMESPACE
 from hack.localcluster.nodes import POOL_LABEL
 from tests.integration.conftest import PoolNodes, unique
+from tests.integration.estate import estate_controller, write_document, write_topology
 from tests.integration.scenario import Cluster, Manifest
 
 KIND = "noderesourcetopologies"
@@ -29,33 +29,10 @@ POOLS: Manifest = {
 }
 
 
-def write_topology(environment: Environment, document: str) -> None:
-    metadata = {"name": "topology", "namespace": NAMESPACE}
-    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"topology.yml": document}}
-    environment.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(manifest))
-
-
-def pools(label: str = POOL_LABEL, **changed: Manifest) -> str:
-    return yaml.safe_dump({"nodePoolLabelKey": label, "nodePools": {**POOLS, **changed}})
-
-
 @pytest.fixture(scope="module")
 def running(installed: Environment) -> Iterator[ControllerProcess]:
-    """The binary under its own account, with the pools of these tests."""
-    for directory in ("crds/noderesourcetopology", "config/base/node-resource-topology"):
-        installed.kubectl("apply", "--server-side", "-k", str(REPOSITORY / directory))
-    installed.kubectl("delete", "deployment", "gpu-mirage-node-resource-topology", "-n", NAMESPACE)
-    installed.kubectl("wait", "--for=condition=Established", "customresourcedefinitions", "--all")
-    write_topology(installed, pools())
-    process = ControllerProcess(
-        installed,
-        package="node_resource_topology",
-        account="gpu-mirage-node-resource-topology",
-        name="node-resource-topology",
-    )
-    process.start()
-    yield process
-    process.stop()
+    with estate_controller(installed, "node-resource-topology", POOLS, "crds/noderesourcetopology") as process:
+        yield process
 
 
 @pytest.fixture
@@ -322,17 +299,17 @@ def test_a_change_of_the_topology_takes_zones_from_its_nodes_and_a_mistake_does_
     wait_column(cluster, ours, "cpu", ["32", "32"])
     wait_column(cluster, other, "cpu", ["16"] * 4)
     try:
-        write_topology(cluster.environment, "nodePools: [")
+        write_document(cluster.environment, "nodePools: [")
         assert stays(cluster, ours)
 
-        write_topology(cluster.environment, pools(numa=POOLS["numa-none"]))
+        write_topology(cluster.environment, {**POOLS, "numa": POOLS["numa-none"]})
         cluster.wait_gone(KIND, ours)
         assert cluster.get(KIND, other) is not None
 
-        write_topology(cluster.environment, pools("example.com/another-label"))
+        write_topology(cluster.environment, POOLS, nodePoolLabelKey="example.com/another-label")
         cluster.wait_gone(KIND, other)
     finally:
-        write_topology(cluster.environment, pools())
+        write_topology(cluster.environment, POOLS)
     wait_column(cluster, ours, "cpu", ["32", "32"])
 
 

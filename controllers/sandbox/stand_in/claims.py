@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
+from controllers.api.dra import ResourceClaimTemplate
 from controllers.runtime import Client, Key, Manager
 from controllers.runtime.cache import Reader
 from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.recorder import EventRecorder
-from controllers.sandbox.stand_in.kinds import Body, Claim, ClaimTemplate, Pod, owned_by, replaced
+from controllers.sandbox.stand_in.kinds import Body, Claim, Pod, owned_by, replaced
 from controllers.sandbox.stand_in.patience import Patient
 
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
@@ -27,7 +28,7 @@ class ClaimMaker:
         client: Client,
         pods: Reader[Pod],
         claims: Reader[Claim],
-        templates: Reader[ClaimTemplate],
+        templates: Reader[ResourceClaimTemplate],
         recorder: EventRecorder,
     ) -> None:
         self._client = client
@@ -68,7 +69,7 @@ class ClaimMaker:
         return next((claim for claim in own if claim.metadata.annotations.get(POD_CLAIM) == name), None)
 
 
-def claim_for(pod: Pod, name: str, template: ClaimTemplate) -> Body:
+def claim_for(pod: Pod, name: str, template: ResourceClaimTemplate) -> Body:
     """The claim that a pod calls ``name``, as its template wants it."""
     metadata = template.spec.get("metadata", {})
     return {
@@ -144,11 +145,11 @@ def setup(manager: Manager) -> None:
     claims.add_index(BY_POD, _pods_of)
     pods.add_index(BY_TEMPLATE, lambda pod: {f"{pod.namespace}/{template}" for _, template in pod.templates})
     recorder = manager.recorder("stand-in-claims")
-    maker = ClaimMaker(manager.client, pods, claims, manager.reader(ClaimTemplate), recorder)
+    maker = ClaimMaker(manager.client, pods, claims, manager.reader(ResourceClaimTemplate), recorder)
     (
         manager.controller("stand-in-claims")
         .for_(Pod)
-        .watches(ClaimTemplate, maps_to=lambda t: [p.key for p in pods.by_index(BY_TEMPLATE, str(t.key))])
+        .watches(ResourceClaimTemplate, maps_to=lambda t: [p.key for p in pods.by_index(BY_TEMPLATE, str(t.key))])
         .reconciles_with(Patient(maker))
     )
     (

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from controllers.api.dra import ResourceSlice
 from controllers.api.quantity import parse_quantity
 from controllers.runtime import logs
 from controllers.sandbox.cel import Condition, RuleError
-from controllers.sandbox.stand_in.kinds import Body, Claim, Node, Slice
+from controllers.sandbox.stand_in.kinds import Body, Claim, Node
 from controllers.sandbox.stand_in.matching import matches_node
 from controllers.sandbox.stand_in.refusal import UNREADABLE
 
@@ -112,7 +113,7 @@ class Catalogue:
     def __init__(self) -> None:
         self._read: dict[tuple[str, str], Offer] = {}
 
-    def offer(self, slices: Iterable[Slice]) -> Offer:
+    def offer(self, slices: Iterable[ResourceSlice]) -> Offer:
         """What all pools offer, each in its newest generation; a pool that is not complete offers nothing."""
         newest = _newest(slices)
         versions = {(entry.uid, entry.metadata.resource_version): entry for entry in newest}
@@ -122,8 +123,8 @@ class Catalogue:
         return Offer([device for part in parts for device in part.devices], counters)
 
 
-def _newest(slices: Iterable[Slice]) -> Iterator[Slice]:
-    pools: dict[tuple[str, str], list[Slice]] = defaultdict(list)
+def _newest(slices: Iterable[ResourceSlice]) -> Iterator[ResourceSlice]:
+    pools: dict[tuple[str, str], list[ResourceSlice]] = defaultdict(list)
     for entry in sorted(slices, key=lambda entry: entry.name):
         pool = entry.spec.get("pool", {})
         pools[entry.spec.get("driver", ""), pool.get("name", "")].append(entry)
@@ -134,12 +135,12 @@ def _newest(slices: Iterable[Slice]) -> Iterator[Slice]:
             yield from newest
 
 
-def _of_pool(entry: Slice, name: str) -> int:
+def _of_pool(entry: ResourceSlice, name: str) -> int:
     number = entry.spec.get("pool", {}).get(name, 0)
     return number if isinstance(number, int) else 0
 
 
-def _read(entry: Slice) -> Offer:
+def _read(entry: ResourceSlice) -> Offer:
     """What one slice offers: nothing where it cannot be read, since others must not suffer for that."""
     try:
         counters = {
@@ -153,7 +154,7 @@ def _read(entry: Slice) -> Offer:
         return Offer()
 
 
-def _device(entry: Slice, device: Mapping[str, Any]) -> Device:
+def _device(entry: ResourceSlice, device: Mapping[str, Any]) -> Device:
     driver = entry.spec["driver"]
     return Device(
         id=(driver, entry.spec["pool"]["name"], device["name"]),
@@ -182,7 +183,7 @@ def _qualified(driver: str, name: str) -> str:
     return name if "/" in name else f"{driver}/{name}"
 
 
-def _counter(entry: Slice, counter_set: str, name: str) -> Counter:
+def _counter(entry: ResourceSlice, counter_set: str, name: str) -> Counter:
     return entry.spec["driver"], entry.spec["pool"]["name"], counter_set, name
 
 

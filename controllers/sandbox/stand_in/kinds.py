@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from controllers.api.core import KWOK_ANNOTATION
+from controllers.api.dra import GROUP
 from controllers.runtime import KubeObject, Resource
 
-DRA = "resource.k8s.io"
 Body = dict[str, Any]
 
 
@@ -18,7 +19,7 @@ class Node(KubeObject, frozen=True, kw_only=True):
     @property
     def simulated(self) -> bool:
         """Whether a node is one that nobody runs; KWOK, too, goes by this annotation."""
-        return "kwok.x-k8s.io/node" in self.metadata.annotations
+        return KWOK_ANNOTATION in self.metadata.annotations
 
     @property
     def ready(self) -> bool:
@@ -90,7 +91,7 @@ class Job(KubeObject, frozen=True, kw_only=True):
 
 
 class Claim(KubeObject, frozen=True, kw_only=True):
-    resource: ClassVar[Resource] = Resource(DRA, "v1", "resourceclaims", "ResourceClaim", namespaced=True)
+    resource: ClassVar[Resource] = Resource(GROUP, "v1", "resourceclaims", "ResourceClaim", namespaced=True)
 
     spec: Mapping[str, Any] = {}
     status: Mapping[str, Any] = {}
@@ -105,22 +106,8 @@ class Claim(KubeObject, frozen=True, kw_only=True):
         return list(self.status.get("reservedFor", ()))
 
 
-class ClaimTemplate(KubeObject, frozen=True, kw_only=True):
-    resource: ClassVar[Resource] = Resource(
-        DRA, "v1", "resourceclaimtemplates", "ResourceClaimTemplate", namespaced=True
-    )
-
-    spec: Mapping[str, Any] = {}
-
-
 class DeviceClass(KubeObject, frozen=True, kw_only=True):
-    resource: ClassVar[Resource] = Resource(DRA, "v1", "deviceclasses", "DeviceClass", namespaced=False)
-
-    spec: Mapping[str, Any] = {}
-
-
-class Slice(KubeObject, frozen=True, kw_only=True):
-    resource: ClassVar[Resource] = Resource(DRA, "v1", "resourceslices", "ResourceSlice", namespaced=False)
+    resource: ClassVar[Resource] = Resource(GROUP, "v1", "deviceclasses", "DeviceClass", namespaced=False)
 
     spec: Mapping[str, Any] = {}
 

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import Iterable, Sequence
 
+from controllers.api.dra import ResourceSlice
 from controllers.runtime import Client, Key, KubeObject, Manager, logs
 from controllers.runtime.cache import Reader
 from controllers.runtime.concurrency import settle
@@ -13,7 +14,7 @@ from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.recorder import EventRecorder
 from controllers.sandbox.stand_in.claims import PROTECTION, released
 from controllers.sandbox.stand_in.devices import Catalogue
-from controllers.sandbox.stand_in.kinds import Body, Claim, DeviceClass, Node, Pod, Slice, condition, replaced
+from controllers.sandbox.stand_in.kinds import Body, Claim, DeviceClass, Node, Pod, condition, replaced
 from controllers.sandbox.stand_in.moment import Now
 from controllers.sandbox.stand_in.patience import RETRY
 from controllers.sandbox.stand_in.placement import (
@@ -49,7 +50,7 @@ class Scheduler:
         pods: Reader[Pod],
         nodes: Reader[Node],
         claims: Reader[Claim],
-        slices: Reader[Slice],
+        slices: Reader[ResourceSlice],
         classes: Reader[DeviceClass],
         recorder: EventRecorder,
         now: Now,
@@ -266,7 +267,7 @@ def setup(manager: Manager, now: Now) -> None:
         manager.reader(Pod),
         manager.reader(Node),
         manager.reader(Claim),
-        manager.reader(Slice),
+        manager.reader(ResourceSlice),
         manager.reader(DeviceClass),
         manager.recorder("stand-in-scheduler"),
         now,
@@ -276,7 +277,7 @@ def setup(manager: Manager, now: Now) -> None:
         .watches(Pod, maps_to=_everything, when=changed(_what_matters_of_a_pod))
         .watches(Node, maps_to=_everything, when=changed(_what_matters_of_a_node))
         .watches(Claim, maps_to=_everything)
-        .watches(Slice, maps_to=_everything)
+        .watches(ResourceSlice, maps_to=_everything)
         .watches(DeviceClass, maps_to=_everything)
         .reconciles_with(scheduler)
     )

@@ -1,6 +1,7 @@
 """Starting and stopping: where it listens, what it leaves behind, who it lets in."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,21 @@ def test_running_in_the_loop_serves_the_frameworks_client() -> None:
     assert asyncio.run(scenario()) == 200
 
 
+def granting(verb: str, resource: str) -> Callable[[Cluster], None]:
+    """Gives the default account of the namespace default a right in it."""
+
+    def grant(cluster: Cluster) -> None:
+        group = "rbac.authorization.k8s.io"
+        rules = [{"verbs": [verb], "apiGroups": [""], "resources": [resource]}]
+        cluster.ensure("Role", "default", {"metadata": {"name": "r"}, "rules": rules}, group)
+        subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
+        reference = {"apiGroup": group, "kind": "Role", "name": "r"}
+        binding = {"metadata": {"name": "r"}, "subjects": [subject], "roleRef": reference}
+        cluster.ensure("RoleBinding", "default", binding, group)
+
+    return grant
+
+
 def test_account_has_the_rights_of_its_roles_only(tmp_path: Path) -> None:
     async def codes(kubeconfig: Path) -> list[int]:
         transport = AiohttpTransport(Credentials(str(kubeconfig)))
@@ -73,22 +90,45 @@ def test_account_has_the_rights_of_its_roles_only(tmp_path: Path) -> None:
         await transport.close()
         return answers
 
-    def grant(cluster: Cluster) -> None:
-        group = "rbac.authorization.k8s.io"
-        rules = [{"verbs": ["list"], "apiGroups": [""], "resources": ["configmaps"]}]
-        cluster.ensure("Role", "default", {"metadata": {"name": "r"}, "rules": rules}, group)
-        subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
-        reference = {"apiGroup": group, "kind": "Role", "name": "r"}
-        binding = {"metadata": {"name": "r"}, "subjects": [subject], "roleRef": reference}
-        cluster.ensure("RoleBinding", "default", binding, group)
-
     with Sandbox() as sandbox:
         path = sandbox.kubeconfig_for("default", "default", tmp_path / "account")
         assert asyncio.run(codes(path)) == [403, 403, 403]
-        sandbox.call(grant)
+        sandbox.call(granting("list", "configmaps"))
         assert asyncio.run(codes(path)) == [200, 403, 403]
         with pytest.raises(StatusError, match="not found"):
             sandbox.kubeconfig_for("default", "nobody", tmp_path / "none")
+
+
+def test_audit_log_tells_the_decision_that_was_made(tmp_path: Path) -> None:
+    """Also of a namespace, in which a right to the namespace itself may be given."""
+    wanted = {
+        "/api/v1/namespaces/default": ("get", 200, "allow"),
+        "/api/v1/namespaces/kube-system": ("get", 403, "forbid"),
+        "/api/v1/namespaces": ("list", 403, "forbid"),
+        "/version": ("get", 200, "allow"),
+    }
+
+    async def ask(kubeconfig: Path) -> None:
+        transport = AiohttpTransport(Credentials(str(kubeconfig)))
+        for path in wanted:
+            await transport.request(HttpRequest("GET", path))
+        await transport.close()
+
+    log = tmp_path / "audit.log"
+    with Sandbox(SandboxOptions(audit_log=log)) as sandbox:
+        sandbox.call(granting("get", "namespaces"))
+        asyncio.run(ask(sandbox.kubeconfig_for("default", "default", tmp_path / "account")))
+    user = "system:serviceaccount:default:default"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {
+        line["requestURI"]: (
+            line["verb"],
+            line["responseStatus"]["code"],
+            line["annotations"]["authorization.k8s.io/decision"],
+        )
+        for line in lines
+        if line["user"]["username"] == user
+    } == wanted
 
 
 def test_binary_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:

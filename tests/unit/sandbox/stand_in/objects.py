@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from controllers.api.dra import ResourceSlice
 from controllers.runtime.meta import ObjectMeta
 from controllers.sandbox.stand_in.devices import Catalogue
-from controllers.sandbox.stand_in.kinds import Claim, Deployment, DeviceClass, Job, Node, Pod, ReplicaSet, Slice
+from controllers.sandbox.stand_in.kinds import Claim, Deployment, DeviceClass, Job, Node, Pod, ReplicaSet
 from controllers.sandbox.stand_in.placement import Picture
 
 needs_cel = pytest.mark.skipif(find_spec("cel_expr_python") is None, reason="cel-expr-python is not installed")
@@ -60,9 +61,9 @@ def devices(count: int) -> list[Body]:
     return [device(f"gpu-{index}") for index in range(count)]
 
 
-def slice_of(name: str, entries: Sequence[Body], *, generation: int = 1, count: int = 1, **spec: Any) -> Slice:
+def slice_of(name: str, entries: Sequence[Body], *, generation: int = 1, count: int = 1, **spec: Any) -> ResourceSlice:
     pool = {"name": spec.pop("pool", name), "generation": generation, "resourceSliceCount": count}
-    return Slice(metadata=meta(name), spec={"driver": DRIVER, "pool": pool, "devices": list(entries), **spec})
+    return ResourceSlice(metadata=meta(name), spec={"driver": DRIVER, "pool": pool, "devices": list(entries), **spec})
 
 
 def device_class(name: str = "gpu", expression: str = "true", **spec: Any) -> DeviceClass:
@@ -70,7 +71,10 @@ def device_class(name: str = "gpu", expression: str = "true", **spec: Any) -> De
 
 
 def picture(
-    *nodes: Node, slices: Sequence[Slice] = (), claims: Sequence[Claim] = (), classes: Sequence[DeviceClass] = ()
+    *nodes: Node,
+    slices: Sequence[ResourceSlice] = (),
+    claims: Sequence[Claim] = (),
+    classes: Sequence[DeviceClass] = (),
 ) -> Picture:
     return Picture(
         nodes=nodes,

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from controllers.api.dra import ResourceSlice
 from controllers.sandbox.stand_in.allocation import Supply, allocate, allocation_of, wants_of
 from controllers.sandbox.stand_in.devices import Catalogue, DeviceId
-from controllers.sandbox.stand_in.kinds import Claim, DeviceClass, Slice
+from controllers.sandbox.stand_in.kinds import Claim, DeviceClass
 from controllers.sandbox.stand_in.refusal import Refusal, Unplaceable
 from tests.unit.sandbox.stand_in.objects import (
     DRIVER,
@@ -28,7 +29,7 @@ NODE: dict[str, Any] = {"nodeName": "n"}
 
 def given(
     *claims: Claim,
-    slices: Sequence[Slice] = (slice_of("pool", devices(4), nodeName="n"),),
+    slices: Sequence[ResourceSlice] = (slice_of("pool", devices(4), nodeName="n"),),
     classes: Sequence[DeviceClass] = (ANY,),
     held: Sequence[str] = (),
 ) -> list[list[str]]:
@@ -132,7 +133,7 @@ def test_selectors_of_class_and_request_must_both_hold_and_failures_say_where() 
 # -- as the API has it ------------------------------------------------------------------------------------------------
 
 
-def written(entry: Claim, classes: Sequence[DeviceClass], slices: Sequence[Slice]) -> dict[str, Any]:
+def written(entry: Claim, classes: Sequence[DeviceClass], slices: Sequence[ResourceSlice]) -> dict[str, Any]:
     offer = Catalogue().offer(slices)
     grants = allocate(wants_of([entry], {one.name: one for one in classes}), Supply(offer.devices))
     return allocation_of(entry, grants, "n", NOW)

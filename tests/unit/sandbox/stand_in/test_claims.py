@@ -1,7 +1,8 @@
 """Claims made for pods, and given back."""
 
+from controllers.api.dra import ResourceClaimTemplate
 from controllers.sandbox.stand_in.claims import PROTECTION, claim_for, released
-from controllers.sandbox.stand_in.kinds import Claim, ClaimTemplate
+from controllers.sandbox.stand_in.kinds import Claim
 from tests.unit.sandbox.stand_in.objects import claim, meta, pod
 
 ALLOCATED = {"allocation": {"devices": {}}, "devices": [{"device": "gpu-0"}], "reservedFor": [{"name": "p"}]}
@@ -9,7 +10,9 @@ ALLOCATED = {"allocation": {"devices": {}}, "devices": [{"device": "gpu-0"}], "r
 
 def test_claim_is_as_its_template_wants_it_and_belongs_to_its_pod() -> None:
     metadata = {"labels": {"l": "v"}, "annotations": {"a": "b"}}
-    template = ClaimTemplate(metadata=meta("t"), spec={"metadata": metadata, "spec": {"devices": {"requests": []}}})
+    template = ResourceClaimTemplate(
+        metadata=meta("t"), spec={"metadata": metadata, "spec": {"devices": {"requests": []}}}
+    )
     made = claim_for(pod("worker"), "gpu", template)
     assert made["metadata"]["generateName"] == "worker-gpu-"
     assert made["metadata"]["labels"] == {"l": "v"}

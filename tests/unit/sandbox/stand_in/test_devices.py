@@ -2,14 +2,14 @@
 
 import pytest
 
+from controllers.api.dra import ResourceSlice
 from controllers.sandbox.cel import RuleError
 from controllers.sandbox.stand_in import devices as module
 from controllers.sandbox.stand_in.devices import Catalogue, Device, held
-from controllers.sandbox.stand_in.kinds import Slice
 from tests.unit.sandbox.stand_in.objects import DRIVER, claim, device, devices, needs_cel, node, slice_of
 
 
-def names(*slices: Slice) -> list[str]:
+def names(*slices: ResourceSlice) -> list[str]:
     return [device.id[2] for device in Catalogue().offer(slices).devices]
 
 
