@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -504,7 +505,12 @@ class Client:
             sleep=self._clock.sleep,
             reraise=True,
         )
-        return cast(HttpResponse, await retrying(self._send_once, request))
+        tries = count(1)
+
+        async def send() -> HttpResponse:
+            return await self._send_once(replace(request, attempt=next(tries)))
+
+        return cast(HttpResponse, await retrying(send))
 
     async def _send_once(self, request: HttpRequest) -> HttpResponse:
         response = await self._transport.request(request)

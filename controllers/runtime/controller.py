@@ -15,6 +15,7 @@ from controllers.runtime.meta import KubeObject
 from controllers.runtime.metrics import Metrics, ReconcileResult
 from controllers.runtime.predicate import Predicate
 from controllers.runtime.reconcile import Reconciler, Request, Result
+from controllers.runtime.tracing import TracedReconciler, Tracer
 from controllers.runtime.workqueue import AsyncWorkQueue
 
 T = TypeVar("T", bound=KubeObject)
@@ -48,15 +49,24 @@ class Controller:
     """Runs one reconciler: declare what wakes it with ``for_``, ``owns`` and ``watches``, then ``reconciles_with``."""
 
     def __init__(
-        self, name: str, informers: Informers, metrics: Metrics, options: ControllerOptions, clock: Clock
+        self,
+        name: str,
+        informers: Informers,
+        metrics: Metrics,
+        options: ControllerOptions,
+        clock: Clock,
+        tracer: Tracer | None = None,
     ) -> None:
         self.name = name
         self._informers = informers
         self._options = options
         self._clock = clock
+        self._tracer = tracer
         self._metrics = metrics.for_controller(name, options.workers)
         limiter = ExponentialLimiter[Request](options.retry_base, options.retry_cap)
-        self._queue = AsyncWorkQueue[Request](clock=clock, limiter=limiter, observer=metrics.for_queue(name))
+        observer = metrics.for_queue(name)
+        self._queue = AsyncWorkQueue[Request](clock=clock, limiter=limiter, observer=observer)
+        observer.delayed_from(lambda: self._queue.statistics().delayed)
         self._primary: type[KubeObject] | None = None
         self._reconciler: Reconciler | None = None
         self._unseen: dict[Request, list[Write]] = {}
@@ -80,7 +90,7 @@ class Controller:
         return self._watch(kind, handler.mapped(maps_to), when)
 
     def reconciles_with(self, reconciler: Reconciler) -> "Controller":
-        self._reconciler = reconciler
+        self._reconciler = TracedReconciler(reconciler, self._tracer, self.name) if self._tracer else reconciler
         return self
 
     def enqueue(self, request: Request, *, after: float = 0.0) -> None:
@@ -122,7 +132,7 @@ class Controller:
                 self._queue.done(item.key)
 
     async def _process(self, reconciler: Reconciler, request: Request, priority: int) -> None:
-        with logs.bind(controller=self.name, object=str(request), reconcile_id=uuid.uuid4().hex[:12]):
+        with logs.bind(**self._log_fields(request)):
             self._metrics.worker_started()
             try:
                 if await self._cache_is_current(request):
@@ -131,6 +141,19 @@ class Controller:
                     self._queue.add_rate_limited(request, priority=priority)
             finally:
                 self._metrics.worker_stopped()
+
+    def _log_fields(self, request: Request) -> dict[str, str]:
+        """Which reconcile a line belongs to, under the names that controller-runtime gives these fields."""
+        resource = self._primary.resource if self._primary is not None else None
+        fields = {
+            "controller": self.name,
+            "controllerGroup": resource.group if resource else "",
+            "controllerKind": resource.kind if resource else "",
+            "namespace": request.namespace,
+            "name": request.name,
+            "reconcileID": uuid.uuid4().hex[:12],
+        }
+        return {name: value for name, value in fields.items() if value}
 
     async def _cache_is_current(self, request: Request) -> bool:
         # A reconcile on a cache older than its own last write would decide on a past that it has changed itself.

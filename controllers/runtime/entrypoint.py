@@ -13,6 +13,7 @@ from controllers.runtime.errors import RuntimeFault
 from controllers.runtime.manager import Manager
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.options import ManagerOptions
+from controllers.runtime.tracing import TracedTransport, active_tracer
 from controllers.runtime.transport import AiohttpTransport, Credentials
 
 Setup = Callable[[Manager], None]
@@ -43,9 +44,14 @@ def _tell(name: str, failures: list[BaseException]) -> None:
 async def _serve(name: str, setup: Setup, options: ManagerOptions) -> None:
     metrics = Metrics()
     transport = AiohttpTransport(
-        Credentials(options.kubeconfig, options.context), user_agent=name, observer=metrics.rest_observer
+        Credentials(options.kubeconfig, options.context),
+        user_agent=name,
+        observer=metrics.rest_observer,
+        resolution_observer=metrics.resolution_observer,
     )
-    manager = Manager(Client(transport, ClientOptions(field_manager=name)), options, metrics=metrics)
+    tracer = active_tracer(name)
+    carrier = TracedTransport(transport, tracer) if tracer else transport
+    manager = Manager(Client(carrier, ClientOptions(field_manager=name)), options, metrics=metrics, tracer=tracer)
     try:
         setup(manager)
         _stop_on_signals(manager)

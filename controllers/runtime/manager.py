@@ -21,7 +21,8 @@ from controllers.runtime.options import ManagerOptions
 from controllers.runtime.probes import Checks, HttpServer
 from controllers.runtime.rbac import Declaration
 from controllers.runtime.recorder import PERMISSIONS as EVENT_PERMISSIONS
-from controllers.runtime.recorder import Recorder
+from controllers.runtime.recorder import Recorder, RecorderOptions
+from controllers.runtime.tracing import Tracer
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -38,19 +39,26 @@ class Manager:
     """Runs controllers against one cluster."""
 
     def __init__(
-        self, client: Client, options: ManagerOptions, *, metrics: Metrics | None = None, clock: Clock | None = None
+        self,
+        client: Client,
+        options: ManagerOptions,
+        *,
+        metrics: Metrics | None = None,
+        clock: Clock | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.client = client
         self.options = options
         self.metrics = metrics or Metrics()
         self.clock = clock or SystemClock()
+        self._tracer = tracer
         self.liveness = Checks()
         self.readiness = Checks()
         self._prepare: list[Prepare] = []
         self._informers: dict[type[KubeObject], Informer[Any]] = {}
         self._controllers: list[Controller] = []
         self._runnables: list[tuple[str, Runnable]] = []
-        self._recorders: list[Recorder] = []
+        self._recorders: dict[str, Recorder] = {}
         self._stop = asyncio.Event()
         self._state = "starting"
         self.readiness.add("caches", self._unsynced, public=True)
@@ -72,9 +80,14 @@ class Manager:
                 self.client, kind, selection or Selection(), clock=self.clock, observer=self.metrics.informer_observer
             )
             self._informers[kind] = known
+            self._show(known)
         elif selection is not None:
             raise ConfigurationError(f"the informer of {kind.resource} exists already: select before its first use")
         return cast("Informer[T]", known)
+
+    def _show(self, informer: Informer[Any]) -> None:
+        series = self.metrics.for_informer(informer.kind.resource, informer.kind.__name__)
+        series.version_from(lambda: informer.statistics().resource_version)
 
     def informers_of(self, kind: type[KubeObject]) -> list[Informer[Any]]:
         """The informers that would see a write to objects of a kind: its own, or else all of the same resource.
@@ -96,7 +109,7 @@ class Manager:
         if any(controller.name == name for controller in self._controllers):
             raise ConfigurationError(f"there are two controllers named {name}")
         options = ControllerOptions(**{"workers": self.options.workers, **overrides})
-        controller = Controller(name, self, self.metrics, options, self.clock)
+        controller = Controller(name, self, self.metrics, options, self.clock, self._tracer)
         self._controllers.append(controller)
         return controller
 
@@ -104,13 +117,17 @@ class Manager:
         """The client of one controller: its own field manager, and no verb that it has not declared."""
         return self.client.restricted_to(declaration.everything, field_manager=f"gpu-mirage/{declaration.name}")
 
-    def recorder(self, name: str) -> Recorder:
-        """The event recorder of one controller."""
-        recorder = Recorder(
-            self.client.restricted_to(EVENT_PERMISSIONS), f"gpu-mirage/{name}", self.metrics, self.clock
-        )
-        self._recorders.append(recorder)
-        return recorder
+    def recorder(self, name: str, options: RecorderOptions | None = None) -> Recorder:
+        """The event recorder of one controller, the same at each call: what is alike is merged by who has seen it.
+
+        Only the first call may give options.
+        """
+        if name not in self._recorders:
+            client = self.client.restricted_to(EVENT_PERMISSIONS)
+            self._recorders[name] = Recorder(client, f"gpu-mirage/{name}", self.metrics, self.clock, options=options)
+        elif options is not None:
+            raise ConfigurationError(f"the recorder of {name} exists already: give its options at its first use")
+        return self._recorders[name]
 
     def add(self, name: str, runnable: Runnable) -> None:
         """Adds a task that starts once the caches are filled and runs until the manager stops."""
@@ -145,7 +162,7 @@ class Manager:
         for step in self._prepare:
             await step(self)
         async with asyncio.TaskGroup() as tasks:
-            recorders = [tasks.create_task(r.run(), name="recorder") for r in self._recorders]
+            recorders = [tasks.create_task(r.run(), name="recorder") for r in self._recorders.values()]
             try:
                 await self._run_caches()
             finally:
@@ -210,7 +227,7 @@ class Manager:
             task.result()
 
     async def _flush_recorders(self) -> None:
-        await asyncio.gather(*(recorder.stop() for recorder in self._recorders))
+        await asyncio.gather(*(recorder.stop() for recorder in self._recorders.values()))
 
     def _unsynced(self) -> str | None:
         """The kinds that are not in the cache, or not kept current, with their last error; None when all is well."""

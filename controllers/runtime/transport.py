@@ -6,16 +6,18 @@ of its own.
 """
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 import yaml
+from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from controllers.runtime import logs
@@ -41,6 +43,7 @@ class HttpRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     timeout: float = 30.0
+    attempt: int = 1  # which try of one call this is; for observers
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,21 +182,57 @@ class Credentials:
         return f"kubeconfig {self._kubeconfig or _package().KUBE_CONFIG_DEFAULT_LOCATION}"
 
 
+NO_ANSWER: Final = "<error>"
+"""The code of a request that no answer came to, as in client-go."""
+
+
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """What an observer is told of each request; ``code`` is ``<error>`` where no answer came."""
+    """What an observer is told of each request; ``code`` is ``NO_ANSWER`` where no answer came."""
 
     method: str
     host: str
     code: str
-    seconds: float
+    seconds: float  # until the end of the answer's body
+    sent: int = 0  # bytes of the request's body
+    received: int = 0  # bytes of the answer's body; 0 for a stream
+    stream: bool = False
+    attempt: int = 1
 
 
 Observer = Callable[[AnsweredRequest], None]
 
+ResolutionObserver = Callable[[str, float], None]
+"""Told the host and the seconds of each resolution of a name."""
+
 
 def _ignore(_: AnsweredRequest) -> None:
     return None
+
+
+def _ignore_resolution(_host: str, _seconds: float) -> None:
+    return None
+
+
+class TimedResolver(AbstractResolver):
+    """Resolves as ``inner`` does and tells ``observer`` how long each name took; known addresses never come here."""
+
+    def __init__(self, inner: AbstractResolver, observer: ResolutionObserver, clock: Clock) -> None:
+        self._inner = inner
+        self._observer = observer
+        self._clock = clock
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        started = self._clock.monotonic()
+        try:
+            return await self._inner.resolve(host, port, family)
+        finally:
+            self._observer(host, self._clock.monotonic() - started)
+
+    async def close(self) -> None:
+        await self._inner.close()
 
 
 class AiohttpTransport:
@@ -205,13 +244,16 @@ class AiohttpTransport:
         *,
         user_agent: str = "gpu-mirage",
         observer: Observer = _ignore,
+        resolution_observer: ResolutionObserver = _ignore_resolution,
         clock: Clock | None = None,
     ) -> None:
         self._credentials = credentials
         self._user_agent = user_agent
         self._observer = observer
+        self._resolution_observer = resolution_observer
         self._clock = clock or SystemClock()
         self._session: aiohttp.ClientSession | None = None
+        self._resolver: TimedResolver | None = None
         self._base = ""
         self._host = ""
         self._server_name: str | None = None
@@ -226,21 +268,24 @@ class AiohttpTransport:
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=30.0, sock_read=request.timeout)
-        async with self._exchange(request, timeout) as response:
+        async with self._exchange(request, timeout, stream=True) as response:
             yield _AiohttpStream(response)
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
+        if self._resolver is not None:  # a connector closes only a resolver that it made itself
+            await self._resolver.close()
+            self._resolver = None
 
     @asynccontextmanager
     async def _exchange(
-        self, request: HttpRequest, timeout: aiohttp.ClientTimeout
+        self, request: HttpRequest, timeout: aiohttp.ClientTimeout, *, stream: bool = False
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         session, headers = await self._prepare(request)
         started = self._clock.monotonic()
-        code = "<error>"
+        code, received = NO_ANSWER, 0
         try:
             async with session.request(
                 request.method,
@@ -255,10 +300,14 @@ class AiohttpTransport:
                 if response.status == 401:
                     self._credentials.expire()
                 yield response
+                received = 0 if stream else len(await response.read())  # read before, so this is only its length
         except (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError) as error:
             raise TransportError(f"{request.method} {request.path}: {str(error) or type(error).__name__}") from error
         finally:
-            self._observer(AnsweredRequest(request.method, self._host, code, self._clock.monotonic() - started))
+            seconds, sent = self._clock.monotonic() - started, len(request.body or b"")
+            self._observer(
+                AnsweredRequest(request.method, self._host, code, seconds, sent, received, stream, request.attempt)
+            )
 
     async def _prepare(self, request: HttpRequest) -> tuple[aiohttp.ClientSession, dict[str, str]]:
         configuration = await self._credentials.load()
@@ -275,7 +324,10 @@ class AiohttpTransport:
         self._host = urlsplit(self._base).netloc
         self._server_name = configuration.tls_server_name
         # No limit: requests are bounded by the workers, and watches must never wait for a free connection.
-        connector = aiohttp.TCPConnector(limit=0, ssl=_ssl_context(configuration), keepalive_timeout=60.0)
+        self._resolver = TimedResolver(aiohttp.DefaultResolver(), self._resolution_observer, self._clock)
+        connector = aiohttp.TCPConnector(
+            limit=0, ssl=_ssl_context(configuration), keepalive_timeout=60.0, resolver=self._resolver
+        )
         return aiohttp.ClientSession(
             connector=connector,
             proxy=configuration.proxy,

@@ -283,9 +283,9 @@ def test_each_run_has_a_fresh_id_that_all_its_lines_carry() -> None:
         return DONE if len(seen) > 3 else Result(requeue_after=1.0)
 
     Rig(look, workers=2).run(A, B, seconds=100)
-    ids = [fields["reconcile_id"] for fields in seen]
+    ids = [fields["reconcileID"] for fields in seen]
     assert len(ids) == len(set(ids)) >= 4
-    assert {fields["object"] for fields in seen} == {"a/a", "a/b"}
+    assert {(fields["namespace"], fields["name"]) for fields in seen} == {("a", "a"), ("a", "b")}
     assert {fields["controller"] for fields in seen} == {"things"}
     assert dict(logs._bound.get()) == {}
 
