@@ -98,6 +98,7 @@ def test_the_kustomizations_are_those_that_are_documented() -> None:
         "config/deviceclasses",
         "config/deviceclasses/gpu",
         "config/estate",
+        "config/monitoring",
         "config/namespace",
         "config/overlays/all-in-one",
         "config/overlays/kind",
