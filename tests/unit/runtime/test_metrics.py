@@ -1,17 +1,24 @@
 """Metric names, labels, buckets and text."""
 
+import asyncio
+import json
 import math
+import socket
 from collections import Counter as Tally
 from collections.abc import Mapping
 from pathlib import Path
-from typing import get_args
+from typing import ClassVar, get_args
 
 import pytest
+from aiohttp import web
+from aiohttp.abc import AbstractResolver, ResolveResult
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.runtime.errors import ConfigurationError
-from controllers.runtime.meta import Resource
+from controllers.runtime.client import Client, ClientOptions, Selection
+from controllers.runtime.errors import ConfigurationError, TransportError
+from controllers.runtime.manager import Manager
+from controllers.runtime.meta import Key, KubeObject, Resource
 from controllers.runtime.metrics import (
     MAX_PRIORITIES,
     OVERFLOW_PRIORITY,
@@ -21,8 +28,10 @@ from controllers.runtime.metrics import (
     exponential_buckets,
     shown_version,
 )
-from controllers.runtime.testing import FakeClock
-from controllers.runtime.transport import AnsweredRequest
+from controllers.runtime.options import ManagerOptions
+from controllers.runtime.rbac import permissions
+from controllers.runtime.testing import STALL, Answer, FakeClock, ScriptedTransport, run_virtual
+from controllers.runtime.transport import AiohttpTransport, AnsweredRequest, Credentials, HttpRequest, TimedResolver
 from controllers.runtime.workqueue import WorkQueue
 from tests.unit.exposition import Family, families, full_metrics, samples
 
@@ -393,3 +402,141 @@ def test_clashing_declarations_are_an_error_that_names_the_metric() -> None:
         metrics.histogram("own_seconds", "Own.", buckets=(2.0,))
     with pytest.raises(ConfigurationError, match="own_seconds_count cannot be declared"):
         metrics.gauge("own_seconds_count", "A part of the histogram.")
+
+
+# -- who tells it -----------------------------------------------------------------------------------------------------
+
+
+def kubeconfig(path: Path, server: str) -> str:
+    path.write_text(
+        json.dumps(
+            {
+                "current-context": "c",
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
+                "users": [{"name": "u", "user": {"token": "t"}}],
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            }
+        )
+    )
+    return str(path)
+
+
+def test_the_transport_tells_sizes_streams_tries_and_name_resolutions(tmp_path: Path) -> None:
+    observed: list[AnsweredRequest] = []
+    resolved: list[str] = []
+
+    async def echo(request: web.Request) -> web.Response:
+        return web.Response(body=await request.read() * 2)
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", echo)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        listening = socket.create_server(("localhost", 0))
+        await web.SockSite(runner, listening).start()
+        config = kubeconfig(tmp_path / "config", f"http://localhost:{listening.getsockname()[1]}")
+        transport = AiohttpTransport(
+            Credentials(config),
+            observer=observed.append,
+            resolution_observer=lambda host, _: resolved.append(host),
+        )
+        try:
+            await transport.request(HttpRequest("PUT", "/x", body=b"12345", attempt=3))
+            async with transport.stream(HttpRequest("POST", "/x", body=b"12345")) as stream:
+                await stream.read()
+        finally:
+            await transport.close()
+            await runner.cleanup()
+
+    asyncio.run(main())
+    told = [(seen.method, seen.code, seen.sent, seen.received, seen.stream, seen.attempt) for seen in observed]
+    assert told == [("PUT", "200", 5, 10, False, 3), ("POST", "200", 5, 0, True, 1)]
+    assert resolved == ["localhost"]
+
+
+class SlowResolver(AbstractResolver):
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.closed = False
+
+    async def resolve(
+        self,
+        host: str,
+        port: int = 0,
+        family: socket.AddressFamily = socket.AF_INET,
+    ) -> list[ResolveResult]:
+        self.clock.advance(2.5)
+        raise OSError(f"{host}:{port} is unknown")
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def test_a_name_that_cannot_be_resolved_is_timed_too() -> None:
+    clock, timed = FakeClock(), []
+    inner = SlowResolver(clock)
+    resolver = TimedResolver(inner, lambda host, seconds: timed.append((host, seconds)), clock)
+    with pytest.raises(OSError, match="is unknown"):
+        run_virtual(resolver.resolve("api.example", 443))
+    run_virtual(resolver.close())
+    assert timed == [("api.example", 2.5)]
+    assert inner.closed
+
+
+class Widget(KubeObject, frozen=True, kw_only=True):
+    resource: ClassVar[Resource] = WIDGETS
+
+
+def widgets(version: str) -> Answer:
+    return Answer(body={"metadata": {"resourceVersion": version}, "items": []})
+
+
+def test_the_client_says_which_try_of_one_call_a_request_is() -> None:
+    transport = ScriptedTransport([TransportError("reset"), TransportError("reset"), widgets("7"), widgets("7")])
+    client = Client(transport, ClientOptions("tests")).restricted_to(permissions(Widget, "list"))
+    run_virtual(client.list(Widget))
+    run_virtual(client.list(Widget))
+    assert [request.attempt for request in transport.requests] == [1, 2, 3, 1]
+
+
+def test_the_manager_shows_how_current_the_caches_of_each_kind_are() -> None:
+    class Marked(Widget, frozen=True, kw_only=True):
+        """Widgets that are selected in another way."""
+
+    def server(request: HttpRequest) -> Answer:
+        if ("watch", "true") in request.query:
+            return Answer(stream=[STALL])
+        return widgets("12" if ("labelSelector", "marked") in request.query else "11")
+
+    manager = Manager(Client(ScriptedTransport(server), ClientOptions("tests")), ManagerOptions())
+    informers = manager.informer(Widget), manager.informer(Marked, Selection(labels="marked"))
+    before = series(manager.metrics)
+
+    async def fill() -> None:
+        tasks = [asyncio.create_task(informer.run()) for informer in informers]
+        for informer in informers:
+            await informer.wait_synced()
+        for task in tasks:
+            task.cancel()
+
+    run_virtual(fill)
+    after = series(manager.metrics)
+    widget = "informer_store_resource_version" + WIDGET_LABELS
+    marked = widget.replace("Widget", "Marked")
+    assert (before[widget], before[marked]) == (0, 0)
+    assert (after[widget], after[marked]) == (11, 12)
+
+
+def test_a_controller_shows_the_keys_that_it_has_put_off() -> None:
+    manager = Manager(Client(ScriptedTransport([]), ClientOptions("tests")), ManagerOptions())
+    controller = manager.controller("c")
+
+    async def put_off() -> dict[str, float]:
+        controller.enqueue(Key("ns", "a"), after=60.0)
+        controller.enqueue(Key("ns", "b"))
+        return series(manager.metrics)
+
+    found = run_virtual(put_off)
+    assert found['workqueue_delayed_items{controller="c",name="c"}'] == 1
+    assert found['workqueue_depth{controller="c",name="c",priority="0"}'] == 1
