@@ -12,10 +12,10 @@ from cachetools import LRUCache
 
 @dataclass(slots=True)
 class _Group:
-    """What was told apart within a group."""
+    """The notes that were told apart within a group, as hashes: each of them may be a kilobyte long."""
 
     last_at: float
-    told_apart: set[str] = field(default_factory=set)
+    told_apart: set[int] = field(default_factory=set)
 
 
 class SimilarNotes:
@@ -35,12 +35,16 @@ class SimilarNotes:
         if known is None or now - known.last_at > self._window:
             known = self._groups[group] = _Group(now)
         known.last_at = now
-        if note in known.told_apart:
+        if hash(note) in known.told_apart:
             return False
         if len(known.told_apart) >= self._allowed:
             return True
-        known.told_apart.add(note)
+        known.told_apart.add(hash(note))
         return False
+
+
+_ROUNDING = 1e-3
+"""Seconds by which a token may come early: sums of times are rounded, and a burst must not lose its last for that."""
 
 
 class TokenBuckets:
@@ -49,8 +53,7 @@ class TokenBuckets:
     def __init__(self, burst: int, refill: float, remembered: int) -> None:
         self._refill = refill
         self._time_to_full = (burst - 1) * refill
-        # One number says all: when the bucket is full again. Counting tokens in fractions would miss by a rounding
-        # error the very moment that ``next_at`` has named.
+        # One number says all of a bucket: when it is full again.
         self._full_at: LRUCache[Hashable, float] = LRUCache(remembered)
 
     def take(self, key: Hashable, now: float) -> bool:
@@ -62,4 +65,5 @@ class TokenBuckets:
 
     def next_at(self, key: Hashable, now: float) -> float:
         """When ``take`` succeeds, ``now`` or later."""
-        return max(now, self._full_at.get(key, now) - self._time_to_full)
+        due = self._full_at.get(key, now) - self._time_to_full
+        return due if due > now + _ROUNDING else now

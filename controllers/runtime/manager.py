@@ -76,18 +76,23 @@ class Manager:
         """The shared informer of a kind, made at the first call; only that call may give a selection."""
         known = self._informers.get(kind)
         if known is None:
-            known = Informer(
-                self.client, kind, selection or Selection(), clock=self.clock, observer=self.metrics.informer_observer
-            )
-            self._informers[kind] = known
-            self._show(known)
+            known = self._informers[kind] = self._made(kind, selection or Selection())
         elif selection is not None:
             raise ConfigurationError(f"the informer of {kind.resource} exists already: select before its first use")
         return cast("Informer[T]", known)
 
-    def _show(self, informer: Informer[Any]) -> None:
-        series = self.metrics.for_informer(informer.kind.resource, informer.kind.__name__)
-        series.version_from(lambda: informer.statistics().resource_version)
+    def _made(self, kind: type[T], selection: Selection) -> Informer[T]:
+        series = self.metrics.for_informer(kind.resource, kind.__name__)
+        made = Informer(
+            self.client,
+            kind,
+            selection,
+            clock=self.clock,
+            observer=self.metrics.informer_observer,
+            processed=series.processed,
+        )
+        series.version_from(lambda: made.statistics().resource_version)
+        return made
 
     def informers_of(self, kind: type[KubeObject]) -> list[Informer[Any]]:
         """The informers that would see a write to objects of a kind: its own, or else all of the same resource.

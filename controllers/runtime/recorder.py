@@ -4,8 +4,8 @@
 update of the same Event's ``series``. So a loop that records on every turn costs one write per ``MERGE_WINDOW``.
 
 Two limits protect the server, with client-go's numbers. Notes that differ although object, type and reason are the same
-are combined into one Event after the tenth. And each object has a bucket of tokens, one for each write: a new event that
-finds it empty is discarded and counted, but the update of a series, which can be sent later just as well, waits.
+are combined into one Event after the tenth. And each object has a bucket of tokens, one for each write: where it is
+empty a new event is discarded and counted, but the update of a series, which loses nothing by coming later, waits.
 """
 
 import asyncio

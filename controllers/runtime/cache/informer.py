@@ -82,6 +82,10 @@ def _ignore(_: Resource, __: Happening) -> None:
     return None
 
 
+def _ignore_seconds(_: float) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class InformerOptions:
     """How an informer reads."""
@@ -126,6 +130,7 @@ class Informer(Generic[T]):
         *,
         clock: Clock | None = None,
         observer: InformerObserver = _ignore,
+        processed: Callable[[float], None] = _ignore_seconds,
     ) -> None:
         self.store: Store[T] = Store()
         self._client = client
@@ -134,6 +139,7 @@ class Informer(Generic[T]):
         self._options = options or InformerOptions()
         self._clock = clock or SystemClock()
         self._observer = observer
+        self._processed = processed
         self._reflector: Reflector[T] = Reflector(page_size=self._options.page_size, random=self._options.random)
         self._handlers: tuple[ChangeHandler[T], ...] = ()
         self._synced = asyncio.Event()
@@ -284,13 +290,14 @@ class Informer(Generic[T]):
 
     def _take(self, event: WatchEvent[T]) -> None:
         self._events += 1
-        self._last_event_at = self._clock.monotonic()
+        self._last_event_at = began = self._clock.monotonic()
         self._observer(self._kind.resource, Happening.EVENT)
         change = self._change_by(event)
         self._reflector.event_received(event)
         if change is not None:
             self._hand_out((change,))
         self._wake_waiters()
+        self._processed(self._clock.monotonic() - began)
 
     def _change_by(self, event: WatchEvent[T]) -> Change[T] | None:
         """Brings one event into the store."""

@@ -68,22 +68,38 @@ def test_the_bucket_used_least_recently_is_forgotten_first() -> None:
     assert buckets.take("k", 0.0)
 
 
-@given(
-    st.integers(1, 5),
-    st.floats(0.1, 1000.0),
-    st.lists(st.floats(0.0, 500.0), min_size=1, max_size=40),
-)
-def test_next_at_names_the_very_moment_and_no_later_one(burst: int, refill: float, pauses: list[float]) -> None:
+histories = st.lists(st.floats(0.0, 500.0), min_size=1, max_size=40)
+
+
+@given(st.integers(1, 30), st.floats(1.0, 1000.0), st.floats(0.0, 1e9))
+def test_a_full_bucket_gives_its_whole_burst_at_any_time(burst: int, refill: float, now: float) -> None:
+    buckets = TokenBuckets(burst, refill, 10)
+    assert [buckets.take("k", now) for _ in range(burst + 1)] == [True] * burst + [False]
+
+
+@given(st.integers(1, 5), st.floats(1.0, 1000.0), histories)
+def test_next_at_names_a_moment_at_which_take_succeeds(burst: int, refill: float, pauses: list[float]) -> None:
     buckets = TokenBuckets(burst, refill, 10)
     now = 0.0
     for pause in pauses:
         now += pause
         at = buckets.next_at("k", now)
-        assert buckets.take("k", now) == (at == now)
         if at > now:
-            assert not buckets.take("k", now + (at - now) * 0.999) or now + (at - now) * 0.999 >= at
-            assert buckets.take("k", at)
-            now = at
+            assert not buckets.take("k", now)
+        assert buckets.take("k", at)
+        now = at
+
+
+@given(st.integers(1, 5), st.floats(1.0, 1000.0), histories)
+def test_no_stretch_of_time_sees_more_than_a_burst_and_its_refills(
+    burst: int, refill: float, pauses: list[float]
+) -> None:
+    buckets = TokenBuckets(burst, refill, 10)
+    times = [sum(pauses[: n + 1]) for n in range(len(pauses))]
+    taken = [at for at in times if buckets.take("k", at)]
+    for n, began in enumerate(taken):
+        for count, ended in enumerate(taken[n:], start=1):
+            assert count <= burst + (ended - began) / refill + 2e-3
 
 
 @pytest.mark.parametrize("refill", [0.0, 1.0])

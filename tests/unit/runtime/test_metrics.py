@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import Counter, Gauge, Histogram
 
 from controllers.runtime.client import Client, ClientOptions, Selection
 from controllers.runtime.errors import ConfigurationError, TransportError
@@ -161,6 +162,23 @@ def test_controller_counts_what_it_is_told() -> None:
 def test_queue_edges_come_from_repeated_multiplication() -> None:
     assert exponential_buckets(10e-9, 10, 12) == QUEUE_BUCKETS
     assert len(QUEUE_BUCKETS) == 12
+
+
+def test_counting_looks_no_series_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = Metrics(clock=FakeClock())
+    controller, queue = metrics.for_controller("c", 1), metrics.for_queue("c")
+    informer, election = metrics.for_informer(WIDGETS, "Widget"), metrics.leader_election("c")
+    queue.added(0)
+    for kind in (Counter, Gauge, Histogram):
+        monkeypatch.setattr(kind, "labels", lambda *_: pytest.fail("a series was looked up while counting"))
+    controller.reconciled("success", 0.1)
+    controller.worker_started()
+    controller.error()
+    queue.added(0)
+    queue.popped(0, 0.1)
+    queue.done(0.1)
+    informer.processed(0.1)
+    election.leading(True)
 
 
 def test_no_created_series_is_shown() -> None:
@@ -498,6 +516,23 @@ def test_the_client_says_which_try_of_one_call_a_request_is() -> None:
     run_virtual(client.list(Widget))
     run_virtual(client.list(Widget))
     assert [request.attempt for request in transport.requests] == [1, 2, 3, 1]
+
+
+def test_the_manager_shows_how_long_changes_take_to_be_handed_out() -> None:
+    added = {"type": "ADDED", "object": {"metadata": {"name": "w", "namespace": "ns", "resourceVersion": "12"}}}
+    clock = FakeClock()
+    transport = ScriptedTransport([widgets("11"), Answer(stream=[added, STALL])])
+    manager = Manager(Client(transport, ClientOptions("tests")), ManagerOptions(), clock=clock)
+    informer = manager.informer(Widget)
+    informer.add_handler(lambda _: clock.advance(0.3))
+
+    async def follow() -> None:
+        task = asyncio.create_task(informer.run())
+        await asyncio.sleep(1)
+        task.cancel()
+
+    run_virtual(follow)
+    assert series(manager.metrics)["informer_processing_latency_seconds_sum" + WIDGET_LABELS] == pytest.approx(0.3)
 
 
 def test_the_manager_shows_how_current_the_caches_of_each_kind_are() -> None:
