@@ -9,7 +9,6 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from importlib import import_module
 from typing import Any, Protocol
 
 from controllers.runtime import logs
@@ -18,8 +17,6 @@ from controllers.runtime.reconcile import Reconciler, Request, Result
 from controllers.runtime.transport import ByteStream, HttpRequest, HttpResponse, Transport
 
 Attribute = str | int | float | bool
-
-_API = "opentelemetry.trace"
 
 
 class Span(Protocol):
@@ -64,10 +61,10 @@ def tracer_of(provider: Any, name: str) -> Tracer:
     Raises ConfigurationError where OpenTelemetry is not installed.
     """
     try:
-        api = import_module(_API)
+        from opentelemetry import trace
     except ImportError as error:
         raise ConfigurationError("tracing needs opentelemetry-api: pip install 'gpu-mirage[otel]'") from error
-    return OpenTelemetryTracer(api, provider.get_tracer(name))
+    return OpenTelemetryTracer(trace, provider.get_tracer(name))
 
 
 def active_tracer(name: str) -> Tracer | None:
@@ -75,7 +72,7 @@ def active_tracer(name: str) -> Tracer | None:
 
     None where nobody did, and OpenTelemetry is not even imported then.
     """
-    api = sys.modules.get(_API)
+    api = sys.modules.get("opentelemetry.trace")
     if api is None:
         return None
     provider = api.get_tracer_provider()

@@ -91,6 +91,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         ProxyTracerProvider=ProxyTracerProvider,
         get_tracer_provider=ProxyTracerProvider,
     )
+    monkeypatch.setitem(sys.modules, "opentelemetry", SimpleNamespace(trace=module))
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", module)
     return module
 
@@ -144,7 +145,7 @@ def test_there_is_no_tracer_until_somebody_has_set_a_provider(api: SimpleNamespa
 
 
 def test_a_provider_without_the_package_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'gpu-mirage\[otel\]'"):
         tracer_of(FakeProvider(), "x")
 
