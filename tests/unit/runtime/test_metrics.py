@@ -31,6 +31,7 @@ from controllers.runtime.metrics import (
 )
 from controllers.runtime.options import ManagerOptions
 from controllers.runtime.rbac import permissions
+from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.testing import STALL, Answer, FakeClock, ScriptedTransport, run_virtual
 from controllers.runtime.transport import AiohttpTransport, AnsweredRequest, Credentials, HttpRequest, TimedResolver
 from controllers.runtime.workqueue import WorkQueue
@@ -575,3 +576,30 @@ def test_a_controller_shows_the_keys_that_it_has_put_off() -> None:
     found = run_virtual(put_off)
     assert found['workqueue_delayed_items{controller="c",name="c"}'] == 1
     assert found['workqueue_depth{controller="c",name="c",priority="0"}'] == 1
+
+
+def test_a_reconcile_is_counted_once_and_its_worker_is_busy_meanwhile() -> None:
+    manager = Manager(Client(ScriptedTransport([]), ClientOptions("tests")), ManagerOptions(workers=3))
+    controller = manager.controller("c")
+    busy: list[float] = []
+
+    class Slow:
+        async def reconcile(self, _: Request) -> Result:
+            busy.append(series(manager.metrics)['controller_runtime_active_workers{controller="c"}'])
+            await asyncio.sleep(1)
+            return DONE if len(busy) < 3 else Result(requeue_after=1000.0)
+
+    async def main() -> None:
+        controller.reconciles_with(Slow())
+        for name in ("x", "y", "z"):
+            controller.enqueue(Key("ns", name))
+        asyncio.get_running_loop().call_later(10, controller.stop)
+        await controller.run()
+
+    run_virtual(main)
+    found = series(manager.metrics)
+    results = [value for name, value in found.items() if name.startswith("controller_runtime_reconcile_total")]
+    assert busy == [1, 2, 3]
+    assert sum(results) == 3
+    assert found['controller_runtime_active_workers{controller="c"}'] == 0
+    assert found['controller_runtime_reconcile_time_seconds_count{controller="c"}'] == 3
