@@ -479,6 +479,27 @@ def test_a_loop_that_never_rests_ends_at_one_write_for_each_refill_and_loses_no_
     assert world.discarded == 0
 
 
+def test_an_update_is_sent_in_the_moment_in_which_its_token_comes() -> None:
+    async def scenario(world: World) -> None:
+        world.warn()
+        await asyncio.sleep(1)
+        world.warn()
+        await asyncio.sleep(60)
+
+    assert run(scenario, options=RecorderOptions(burst=1, refill=12.5)).server.arrived == [0.0, 12.5]
+
+
+def test_stop_sends_also_what_waits_for_a_token() -> None:
+    async def scenario(world: World) -> None:
+        world.warn()
+        await asyncio.sleep(60)
+        world.warn()
+
+    world = run(scenario, options=RecorderOptions(burst=1))
+    assert world.server.arrived == [0.0, 60.0]
+    assert world.server.body(1)[2]["value"]["count"] == 2
+
+
 def test_the_spam_key_can_keep_a_busy_reason_from_hiding_others() -> None:
     async def scenario(world: World) -> None:
         for number in range(3):
