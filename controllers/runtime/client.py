@@ -332,15 +332,11 @@ class Client:
 
     async def create(self, kind: type[T], body: Mapping[str, Any]) -> T:
         """POSTs a new object. Raises AlreadyExists where the name is taken: nothing is ever adopted."""
-        self._check(kind.resource, "create")
-        namespace = body["metadata"].get("namespace", "")
-        response = await self._send(
-            "POST",
-            kind.resource.path(namespace),
-            query=(("fieldManager", self.field_manager),),
-            body=_identified(kind.resource, body),
-        )
-        return self._written(kind, response)
+        return self._written(kind, await self._create(kind, body))
+
+    async def dry_run_create(self, kind: type[T], body: Mapping[str, Any]) -> T:
+        """What the server would make of a new object, which is not stored. Raises as ``create`` does."""
+        return kind.decode((await self._create(kind, body, (("dryRun", "All"),))).body)
 
     async def update(self, kind: type[T], whole: Mapping[str, Any], *, subresource: str = "") -> T:
         """PUTs a whole object, as ``get_dict`` gave it and with changes; what it lacks is deleted.
@@ -468,6 +464,17 @@ class Client:
         _note(Write(type(observed), observed.key, observed.uid, _version_if_it_stays(response.body)))
 
     # -- the wire -----------------------------------------------------------------------------------------------------
+
+    async def _create(
+        self, kind: type[KubeObject], body: Mapping[str, Any], query: tuple[tuple[str, str], ...] = ()
+    ) -> HttpResponse:
+        self._check(kind.resource, "create")
+        return await self._send(
+            "POST",
+            kind.resource.path(body["metadata"].get("namespace", "")),
+            query=(("fieldManager", self.field_manager), *query),
+            body=_identified(kind.resource, body),
+        )
 
     async def _apply(
         self, resource: Resource, body: Mapping[str, Any], *, subresource: str = "", force: bool
