@@ -77,7 +77,7 @@ def emitted_reasons(trees: Iterable[ast.Module]) -> set[str]:
     found = set()
     for call in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)):
         function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        place = {"BadClaim": 0, "Refusal": 1, "_warn": 1, "event": 2}.get(function)
+        place = {"BadClaim": 0, "Refusal": 1, "_warn": 1, "event": 2, "warn": 0}.get(function)
         if place is not None and len(call.args) > place:
             reason = call.args[place]
             if isinstance(reason, ast.Constant) and isinstance(reason.value, str):
