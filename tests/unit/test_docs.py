@@ -176,6 +176,19 @@ def test_example_in_the_framework_page_is_the_file() -> None:
     assert f"```python\n{EXAMPLE.read_text()}```" in page
 
 
+def test_tutorial_is_made_of_the_example() -> None:
+    page = (ROOT / "docs" / "framework" / "tutorial.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+
+    rest = EXAMPLE.read_text()
+    for block in blocks:
+        assert block in rest
+        rest = rest.replace(block, "")
+    left = [line for line in rest.splitlines() if line and not line.startswith(("from ", "import ", '"""'))]
+    assert left == []
+    assert len([line for line in EXAMPLE.read_text().splitlines() if line]) <= 40
+
+
 def test_example_typechecks() -> None:
     checked = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", str(EXAMPLE)], cwd=ROOT, capture_output=True, text=True
