@@ -231,10 +231,10 @@ def test_the_bare_writes_of_a_node_are_those_that_its_controllers_have() -> None
     target = Target("127.0.0.1", 6443, ssl.create_default_context(), "token")
     node = Node(metadata=ObjectMeta(name="n1", uid="u1"))
 
-    for number in (0, 1):
-        requests = [request.split(b"\r\n\r\n", 1) for request in bare_writes(target, node, number)]
+    for index in (0, 1):
+        requests = [request.split(b"\r\n\r\n", 1) for request in bare_writes(target, node, index)]
         bodies = [msgspec.json.decode(body) for _, body in requests]
-        assert len(requests) == sum(count(number) for count in WRITES_OF.values())
+        assert len(requests) == sum(count(index) for count in WRITES_OF.values())
         slices = [body["spec"] for body in bodies if body["kind"] == "ResourceSlice"]
         assert all(isinstance(device["name"], str) for spec in slices for device in spec["devices"])
         assert all(spec["pool"]["resourceSliceCount"] == 1 for spec in slices)
