@@ -5,6 +5,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -15,6 +16,7 @@ from controllers.runtime.client import Client, ClientOptions, Write
 from controllers.runtime.clock import SystemClock
 from controllers.runtime.controller import INITIAL_PRIORITY, Controller, ControllerOptions, priority_of
 from controllers.runtime.errors import ConfigurationError, Conflict, RuntimeFault, TerminalError
+from controllers.runtime.limiter import ExponentialLimiter, FastSlowLimiter
 from controllers.runtime.meta import Key, KubeObject, ObjectMeta, OwnerReference, Resource
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.reconcile import DONE, Request, Result
@@ -296,6 +298,23 @@ def test_a_conflict_is_no_error_in_the_log(caplog: pytest.LogCaptureFixture) -> 
     caplog.set_level(logging.INFO)
     Rig(in_turn(Conflict("x", code=409), DONE)).run(A, seconds=10)
     assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
+@pytest.mark.parametrize("end", [DONE, Result(requeue_after=1000.0), TerminalError("never")])
+def test_an_end_without_retry_frees_the_limiter_of_the_key(end: Result | Exception) -> None:
+    limiter = ExponentialLimiter[Request](base=1.0, cap=60.0)
+    rig = Rig(in_turn(RuntimeFault("1"), RuntimeFault("2"), end), limiter=limiter)
+    assert rig.run(A, seconds=2).times == [0, 1]
+    assert limiter.failures(A) == 2
+    limiter = ExponentialLimiter[Request](base=1.0, cap=60.0)
+    rig = Rig(in_turn(RuntimeFault("1"), RuntimeFault("2"), end), limiter=limiter)
+    assert rig.run(A, seconds=10).times == [0, 1, 3]
+    assert not limiter._failures
+
+
+def test_another_limiter_takes_the_place_of_the_exponential_one() -> None:
+    rig = Rig(in_turn(RuntimeFault("no")), limiter=FastSlowLimiter[Request](fast=2.0, slow=10.0, fast_failures=2))
+    assert rig.run(A, seconds=30).times == [0, 2, 4, 14, 24]
 
 
 # -- timeouts ---------------------------------------------------------------------------------------------------------
@@ -861,6 +880,24 @@ def serving(request: HttpRequest) -> Reply:
 def live(script: Callable[[HttpRequest], Reply], reconciler: Scripted) -> Controller:
     controller = Controller("live", LiveInformers(script), Metrics(), ControllerOptions(), SystemClock())
     return controller.for_(Thing).reconciles_with(reconciler)
+
+
+def test_kinds_are_listed_side_by_side() -> None:
+    reconciler = Scripted(in_turn(DONE))
+
+    def slow(request: HttpRequest) -> Reply:
+        answer = serving(request)
+        assert isinstance(answer, Answer)
+        return replace(answer, delay=10.0)
+
+    async def scenario() -> None:
+        controller = live(slow, reconciler)
+        task = asyncio.create_task(controller.owns(Part).run())
+        await asyncio.sleep(15)
+        task.cancel()
+
+    run_virtual(scenario)
+    assert reconciler.calls == [(10, Key("a", "t"))]
 
 
 def test_a_watch_added_later_starts_at_once() -> None:
