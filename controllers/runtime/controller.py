@@ -43,7 +43,6 @@ class ControllerOptions:
     limiter: Limiter[Request] | None = None  # delays of retries; None: retry_base and retry_cap decide
     sync_timeout: float = 120.0  # seconds until every watched kind must have been listed once
     warm_up: bool = True  # fill the queue before ``run``, too; a standby then remembers each key that it heard of
-    needs_leader: bool = True  # where the manager elects a leader, run on that one only
 
 
 class Informers(Protocol):
@@ -78,12 +77,6 @@ class Controller:
         self._unseen: dict[Request, list[Write]] = {}
         self._started = False
         self._stop = asyncio.Event()
-        delayed = metrics.gauge("workqueue_delayed", "Keys that wait for their time.", ("name", "controller"))
-        delayed.labels(name, name).set_function(lambda: self.statistics().delayed)
-
-    @property
-    def options(self) -> ControllerOptions:
-        return self._options
 
     # -- declaring ----------------------------------------------------------------------------------------------------
 

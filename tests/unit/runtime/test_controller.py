@@ -683,14 +683,29 @@ def test_keys_that_wait_for_their_time_are_counted_apart_from_the_depth() -> Non
         rig.controller.enqueue(A, after=10.0)
         rig.controller.enqueue(B, after=20.0)
         rig.controller.enqueue(C)
-        assert rig.counted("workqueue_delayed") == 2
+        assert rig.controller.statistics().delayed == 2
         assert rig.counted("workqueue_depth") == 1
         async with rig.running():
             await asyncio.sleep(15)
-            assert rig.counted("workqueue_delayed") == 1
+            assert rig.controller.statistics().delayed == 1
             assert rig.counted("workqueue_depth") == 0
 
     run_virtual(scenario)
+
+
+def test_the_histograms_of_the_queue_tell_minutes_from_hours() -> None:
+    async def slow(_: Request) -> Result:
+        await asyncio.sleep(300)
+        return DONE
+
+    rig = Rig(slow, reconcile_timeout=3600.0)
+    rig.run(A, B, seconds=1000)
+    lines = rig.metrics.render().decode().splitlines()
+    for name, counts in (("queue", (1, 2)), ("work", (0, 2))):
+        found = [line for line in lines if line.startswith(f"workqueue_{name}_duration_seconds_bucket")]
+        ends = [float(line.rpartition(" ")[2]) for line in found if 'le="100"' in line or 'le="1000"' in line]
+        assert tuple(ends) == counts
+        assert len(found) == 13
 
 
 def test_a_deletion_wakes_the_object_that_is_gone() -> None:
