@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.runtime.limiter import BucketLimiter, ExponentialLimiter, classic_limiter
+from controllers.runtime.limiter import BucketLimiter, ExponentialLimiter, SlowestLimiter, classic_limiter
 from controllers.runtime.testing import FakeClock
 
 GAPS = st.lists(st.sampled_from([0.0, 0.0, 0.0, 0.01, 0.3, 2.0, 60.0]), max_size=80)
@@ -38,7 +38,8 @@ def test_the_exponential_delay_doubles_up_to_its_cap(failures: int, base: float,
 
 @given(keys=st.lists(st.sampled_from("abc"), max_size=200))
 def test_the_classic_default_is_the_longer_of_both_delays(keys: list[str]) -> None:
-    both, bucket = classic_limiter(FakeClock()), BucketLimiter[str](clock=FakeClock())
+    both: SlowestLimiter[str] = classic_limiter(FakeClock())
+    bucket = BucketLimiter[str](clock=FakeClock())
     exponential = ExponentialLimiter[str]()
     for key in keys:
         assert both.when(key) == max(exponential.when(key), bucket.when(key))
