@@ -42,7 +42,7 @@ class ControllerOptions:
     retry_cap: float = 300.0  # seconds between retries at most
     limiter: Limiter[Request] | None = None  # delays of retries; None: retry_base and retry_cap decide
     sync_timeout: float = 120.0  # seconds until every watched kind must have been listed once
-    warm_up: bool = True  # fill the queue before ``run``, too; a standby then remembers each key that it heard of
+    warm_up: bool = False  # fill the queue before ``run``, too; on a standby it grows with all that comes and goes
 
 
 class Informers(Protocol):
@@ -137,8 +137,9 @@ class Controller:
     async def warm_up(self) -> None:
         """Lets changes into the queue, and waits until every watched kind has been listed once.
 
-        ``run`` does so first. Called earlier, such as on a replica that does not lead yet, it shortens the wait then.
-        Raises RuntimeFault after ``sync_timeout``, with the resources that are missing and why.
+        ``run`` does so first; what is in the caches by then comes in as from a first list. Called earlier, such as on
+        a replica that does not lead yet, it shortens the wait then. Raises RuntimeFault after ``sync_timeout``, with
+        the resources that are missing and why.
         """
         self._connect()
         try:

@@ -121,7 +121,7 @@ class Rig:
         self.informers = FakeInformers()
         self.metrics = Metrics()
         self.reconciler = Scripted(behaviour)
-        options = {"workers": 1, "retry_base": 1.0, **options}
+        options = {"workers": 1, "retry_base": 1.0, "warm_up": True, **options}
         self.controller = Controller(
             "things", self.informers, self.metrics, ControllerOptions(**options), SystemClock()
         ).for_(Thing)
@@ -838,7 +838,7 @@ def test_warming_up_fills_the_queue_and_starts_no_worker() -> None:
 
 
 def test_without_warm_up_a_controller_hears_of_nothing_before_it_runs() -> None:
-    rig = Rig(in_turn(DONE), warm_up=False)
+    rig = Rig(in_turn(DONE), warm_up=ControllerOptions().warm_up)
 
     async def scenario() -> None:
         rig.things.says(ChangeType.ADDED, None, thing("a"))
@@ -913,6 +913,21 @@ def test_kinds_are_listed_side_by_side() -> None:
 
     run_virtual(scenario)
     assert reconciler.calls == [(10, Key("a", "t"))]
+
+
+def test_what_the_caches_hold_when_it_starts_is_looked_at() -> None:
+    reconciler = Scripted(in_turn(DONE))
+
+    async def scenario() -> None:
+        controller = live(serving, reconciler)
+        await asyncio.sleep(50)
+        assert controller.statistics().ready == 0
+        task = asyncio.create_task(controller.run())
+        await asyncio.sleep(1)
+        task.cancel()
+
+    run_virtual(scenario)
+    assert reconciler.calls == [(50, Key("a", "t"))]
 
 
 def test_a_watch_added_later_starts_at_once() -> None:
