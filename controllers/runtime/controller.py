@@ -188,6 +188,7 @@ class Controller:
         finally:
             warming.cancel()
             stopping.cancel()
+            await asyncio.wait({warming, stopping})
 
     async def _work(self, reconciler: Reconciler) -> None:
         while (item := await self._queue.get()) is not None:

@@ -248,14 +248,6 @@ def test_an_answer_that_is_no_result_is_an_error_that_says_what_to_return(caplog
     assert "returned None: return a Result" in str([getattr(record, "fields", None) for record in caplog.records])
 
 
-@pytest.mark.parametrize(
-    "broken", [{"requeue_after": -1.0}, {"requeue_after": float("nan")}, {"requeue": True, "requeue_after": 0.0}]
-)
-def test_a_result_that_makes_no_sense_is_refused(broken: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="Result: requeue"):
-        Result(**broken)
-
-
 def wrapped() -> RuntimeFault:
     error = RuntimeFault("told differently")
     error.__cause__ = TerminalError("never")
