@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
+from controllers.runtime import finalizers
 from controllers.runtime.clock import Clock, SystemClock
 from controllers.runtime.errors import (
     ApiError,
@@ -421,13 +422,17 @@ class Client:
             raise Conflict(message, code=409, reason="Conflict") from error
         return self._written(type(observed), response)
 
+    async def add_finalizer(self, observed: T, finalizer: str) -> T:
+        """Puts one finalizer on. Raises Conflict where the object changed, ObjectGone where it is no more, and
+        ConfigurationError where it is being deleted."""
+        operations = finalizers.addition(observed, finalizer)
+        return await self.json_patch(observed, operations) if operations else observed
+
     async def remove_finalizer(self, observed: T, finalizer: str) -> T | None:
         """Takes one finalizer off; None where the object was already gone. Raises Conflict where it changed."""
-        finalizers = observed.metadata.finalizers
-        if finalizer not in finalizers:
+        operations = finalizers.removal(observed, finalizer)
+        if not operations:
             return observed
-        path = f"/metadata/finalizers/{finalizers.index(finalizer)}"
-        operations = [{"op": "test", "path": path, "value": finalizer}, {"op": "remove", "path": path}]
         try:
             return await self.json_patch(observed, operations)
         except ObjectGone:
