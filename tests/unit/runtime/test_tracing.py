@@ -184,16 +184,19 @@ def test_a_binary_traces_where_its_process_was_started_with_a_provider(
 def reconciled(provider: FakeProvider, reconcile: Callable[[Request], Any], seconds: float = 1.0) -> list[FakeSpan]:
     """The spans of a controller that looks at one object."""
 
+    def server(request: HttpRequest) -> Answer:
+        watched = ("watch", "true") in request.query
+        return Answer(stream=[STALL]) if watched else Answer(body={"metadata": {"resourceVersion": "1"}, "items": []})
+
     async def main() -> None:
-        manager = Manager(
-            Client(ScriptedTransport([]), ClientOptions("tests")),
-            ManagerOptions(workers=1),
-            tracer=tracer_of(provider, "tests"),
-        )
+        client = Client(ScriptedTransport(server), ClientOptions("tests"))
+        manager = Manager(client, ManagerOptions(workers=1), tracer=tracer_of(provider, "tests"))
         controller = manager.controller("widgets", reconcile_timeout=5.0).for_(Widget)
         controller.reconciles_with(Reconciles(reconcile)).enqueue(Key("ns", "w"))
+        cache = asyncio.create_task(manager.informer(Widget).run())
         asyncio.get_running_loop().call_later(seconds, controller.stop)
         await controller.run()
+        cache.cancel()
 
     run_virtual(main)
     return provider.spans
