@@ -28,6 +28,25 @@ UP = {"up": Family("gauge", frozenset())}
 
 KEYWORDS = {"and", "or", "unless", "bool", "offset"}
 
+USUAL = (
+    'sum by (controller) (rate(controller_runtime_reconcile_total{result="error"}[5m]))',
+    "sum by (instance, pod) (rate(controller_runtime_reconcile_errors_total[5m]))",
+    "histogram_quantile(0.95, sum by (controller, le) (rate(controller_runtime_reconcile_time_seconds_bucket[5m])))",
+    "controller_runtime_active_workers / controller_runtime_max_concurrent_reconciles",
+    "histogram_quantile(0.9, sum by (name, le) (rate(workqueue_queue_duration_seconds_bucket[5m])))",
+    "histogram_quantile(0.5, sum by (controller, name, le) (rate(workqueue_work_duration_seconds_bucket[5m])))",
+    "sum by (name, priority) (workqueue_depth)",
+    "rate(workqueue_adds_total[5m])",
+    "rate(workqueue_retries_total[5m])",
+    "rate(workqueue_unfinished_work_seconds[5m])",
+    'sum by (code, method, host) (rate(rest_client_requests_total{code=~"4.."}[5m]))',
+    "histogram_quantile(0.99, sum by (verb, host, le) (rate(rest_client_request_duration_seconds_bucket[5m])))",
+    "rate(process_cpu_seconds_total[5m])",
+    "process_resident_memory_bytes",
+    "max by (name) (leader_election_master_status)",
+)
+"""What dashboards for controllers in Go ask for."""
+
 VALUES = {
     "result": set(get_args(ReconcileResult)),
     "reason": set(get_args(Discarded)),
@@ -105,6 +124,15 @@ def family_of(series: str) -> Family | None:
     if histogram is not None and histogram.type == "histogram":
         return histogram if part != series else None
     return shown().get(series)
+
+
+@pytest.mark.parametrize("text", USUAL)
+def test_what_dashboards_for_controller_runtime_ask_for_is_there(text: str) -> None:
+    query = Query("elsewhere", text)
+    found = [family for name in query.metrics if (family := family_of(name))]
+    assert len(found) == len(query.metrics) > 0
+    labels = {label for family in found for label in family.labels} | ADDED_BY_PROMETHEUS | {"le"}
+    assert query.groups | {label for _, label, _ in query.matchers} <= labels
 
 
 every_query = pytest.mark.parametrize("query", list(queries()), ids=lambda query: query.place)
