@@ -36,12 +36,16 @@ class ControllerOptions:
     retry_cap: float = 300.0  # seconds between retries at most
 
 
-class Informers(Protocol):
-    """Where a controller gets its informers from."""
+class InformerSource(Protocol):
+    """A cluster whose changes can wake a controller."""
 
     def informer(self, kind: type[T]) -> Informer[T]: ...
 
-    def informers_of(self, kind: type[KubeObject]) -> list[Informer[Any]]: ...
+
+class Informers(InformerSource, Protocol):
+    """Where a controller gets its informers from."""
+
+    def informers_of(self, kind: type[KubeObject], cluster: str = "") -> list[Informer[Any]]: ...
 
 
 class Controller:
@@ -64,10 +68,12 @@ class Controller:
 
     # -- declaring ----------------------------------------------------------------------------------------------------
 
-    def for_(self, kind: type[T], when: Predicate[T] | None = None) -> "Controller":
-        """The kind whose objects are reconciled."""
+    def for_(
+        self, kind: type[T], when: Predicate[T] | None = None, *, cluster: InformerSource | None = None
+    ) -> "Controller":
+        """The kind whose objects are reconciled; ``cluster`` is a further one of the manager's, if it is not its own."""
         self._primary = kind
-        return self._watch(kind, handler.itself, when)
+        return self._watch(kind, handler.itself, when, cluster)
 
     def owns(self, kind: type[T], when: Predicate[T] | None = None) -> "Controller":
         """A kind whose objects have a controller owner reference to the primary kind."""
@@ -75,9 +81,16 @@ class Controller:
             raise ConfigurationError(f"controller {self.name}: owns() needs for_() before it")
         return self._watch(kind, handler.owner(self._primary), when)
 
-    def watches(self, kind: type[T], maps_to: handler.MapFunction[T], when: Predicate[T] | None = None) -> "Controller":
+    def watches(
+        self,
+        kind: type[T],
+        maps_to: handler.MapFunction[T],
+        when: Predicate[T] | None = None,
+        *,
+        cluster: InformerSource | None = None,
+    ) -> "Controller":
         """Any other kind; ``maps_to`` names the requests of an object, and is asked for its old and its new state."""
-        return self._watch(kind, handler.mapped(maps_to), when)
+        return self._watch(kind, handler.mapped(maps_to), when, cluster)
 
     def reconciles_with(self, reconciler: Reconciler) -> "Controller":
         self._reconciler = reconciler
@@ -87,7 +100,13 @@ class Controller:
         """Asks for a reconcile from outside, ``after`` seconds from now."""
         self._queue.add(request, after=after)
 
-    def _watch(self, kind: type[T], handle: handler.Handler[Any], when: Predicate[T] | None) -> "Controller":
+    def _watch(
+        self,
+        kind: type[T],
+        handle: handler.Handler[Any],
+        when: Predicate[T] | None,
+        cluster: InformerSource | None = None,
+    ) -> "Controller":
         def on_change(change: Change[T]) -> None:
             if when is not None and not when(change):
                 return
@@ -95,7 +114,7 @@ class Controller:
             for request in handle(change):
                 self._queue.add(request, priority=priority)
 
-        self._informers.informer(kind).add_handler(on_change)
+        (cluster or self._informers).informer(kind).add_handler(on_change)
         return self
 
     # -- running ------------------------------------------------------------------------------------------------------
@@ -144,7 +163,7 @@ class Controller:
         return True
 
     async def _seen(self, write: Write) -> bool:
-        for informer in self._informers.informers_of(write.kind):
+        for informer in self._informers.informers_of(write.kind, write.cluster):
             if not await informer.wait_for(write, self._options.cache_wait):
                 return False
         return True

@@ -3,7 +3,9 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import uvloop
 
@@ -41,18 +43,25 @@ def _tell(name: str, failures: list[BaseException]) -> None:
 
 
 async def _serve(name: str, setup: Setup, options: ManagerOptions) -> None:
+    options = replace(options, leader_elect_resource_name=options.leader_elect_resource_name or name)
     metrics = Metrics()
-    transport = AiohttpTransport(
-        Credentials(options.kubeconfig, options.context), user_agent=name, observer=metrics.rest_observer
-    )
-    manager = Manager(Client(transport, ClientOptions(field_manager=name)), options, metrics=metrics)
-    try:
+    async with _client(name, options, metrics) as client, _client(name, options, metrics) as leases:
+        # Elections have connections of their own: a half-open one out of a big pool could cost one attempt each.
+        manager = Manager(client, options, metrics=metrics, leases=leases)
         setup(manager)
         _stop_on_signals(manager)
         await manager.run()
+    logger.info("stopped", binary=name)
+
+
+@asynccontextmanager
+async def _client(name: str, options: ManagerOptions, metrics: Metrics) -> AsyncIterator[Client]:
+    credentials = Credentials(options.kubeconfig, options.context)
+    transport = AiohttpTransport(credentials, user_agent=name, observer=metrics.rest_observer)
+    try:
+        yield Client(transport, ClientOptions(field_manager=name))
     finally:
         await transport.close()
-    logger.info("stopped", binary=name)
 
 
 def _stop_on_signals(manager: Manager) -> None:

@@ -149,6 +149,22 @@ class QueueMetrics:
         return self._depths.setdefault(priority, self._depth.labels(self._name, self._name, str(priority)))
 
 
+class ElectionMetrics:
+    """What one elector counts; 0 from the moment it is made."""
+
+    def __init__(self, metrics: "Metrics", name: str) -> None:
+        status = "Whether this process is the leader: 1, or 0 where another one may be."
+        slow_path = "How often a leader had to read its Lease before it could renew it."
+        self._status = metrics.gauge("leader_election_master_status", status, ("name",)).labels(name)
+        self._slow_paths = metrics.counter("leader_election_slowpath_total", slow_path, ("name",)).labels(name)
+
+    def leading(self, leading: bool) -> None:
+        self._status.set(leading)
+
+    def slow_path(self) -> None:
+        self._slow_paths.inc()
+
+
 class Metrics:
     """All metrics of one manager, and the text that a scrape gets."""
 
@@ -177,6 +193,10 @@ class Metrics:
     def for_queue(self, name: str) -> QueueMetrics:
         """The series of the queue of the controller ``name``."""
         return QueueMetrics(self, name, self._clock)
+
+    def for_election(self, name: str) -> ElectionMetrics:
+        """The series of the elector of the Lease ``name``."""
+        return ElectionMetrics(self, name)
 
     def rest_observer(self, answered: AnsweredRequest) -> None:
         """Counts one request; give it to the transport."""

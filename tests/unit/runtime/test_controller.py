@@ -68,7 +68,7 @@ class FakeInformers:
     def informer(self, kind: type[T]) -> Informer[T]:
         return cast("Informer[T]", self.made.setdefault(kind, FakeInformer()))
 
-    def informers_of(self, kind: type[KubeObject]) -> list[Informer[Any]]:
+    def informers_of(self, kind: type[KubeObject], cluster: str = "") -> list[Informer[Any]]:
         return [cast("Informer[Any]", fake) for made, fake in self.made.items() if made.resource == kind.resource]
 
 
