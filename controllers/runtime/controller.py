@@ -71,7 +71,7 @@ class Controller:
     def for_(
         self, kind: type[T], when: Predicate[T] | None = None, *, cluster: InformerSource | None = None
     ) -> "Controller":
-        """The kind whose objects are reconciled; ``cluster`` is a further one of the manager's, if it is not its own."""
+        """The kind whose objects are reconciled; ``cluster`` is one of the manager's further ones, if it is there."""
         self._primary = kind
         return self._watch(kind, handler.itself, when, cluster)
 

@@ -239,7 +239,7 @@ class Election:
         self._seen = True
         # A Lease that vanished has not run out: whoever held it may not know yet.
         if self.candidate_at(now):
-            self._base = whole if whole is not None else {}
+            self._base, self._due = whole if whole is not None else {}, now
         else:
             self._retry_later(now)
 
