@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from controllers.runtime.meta import KubeObject, Projection, Resource
-from controllers.runtime.rbac import permissions
+from controllers.runtime.rbac import Declaration, permissions
 
 
 class LeaseSpec(Projection, frozen=True, kw_only=True):
@@ -25,4 +25,6 @@ class Lease(KubeObject, frozen=True, kw_only=True):
 
 
 PERMISSIONS = permissions(Lease, "get", "create", "update")
+
+DECLARATION = Declaration(name="leader-election", cluster=frozenset(), driver_namespace=PERMISSIONS)
 """What an election needs, in the namespace of its Lease alone."""
