@@ -2,11 +2,12 @@
 
 import asyncio
 import uuid
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from controllers.runtime import handler, logs
-from controllers.runtime.cache import Change, Informer
+from controllers.runtime.cache import Change, ChangeType, Informer
 from controllers.runtime.client import Write, writes_in_progress
 from controllers.runtime.clock import Clock
 from controllers.runtime.errors import ConfigurationError, Conflict, ObjectGone, RuntimeFault, TerminalError
@@ -34,6 +35,20 @@ class ControllerOptions:
     cache_wait: float = 5.0  # seconds to wait until the cache has seen a controller's own writes
     retry_base: float = 0.005  # seconds before the first retry of an object; doubles
     retry_cap: float = 300.0  # seconds between retries at most
+
+
+class Gate(Protocol):
+    """Which requests are this replica's to work on, where several share them."""
+
+    def admits(self, key: Request) -> bool:
+        """Whether it is worth queueing."""
+        ...
+
+    def enter(self, key: Request) -> bool:
+        """Begins the work on it, in the current task; False where it may not begin. After True, ``leave`` must come."""
+        ...
+
+    def leave(self, key: Request) -> None: ...
 
 
 class InformerSource(Protocol):
@@ -65,6 +80,8 @@ class Controller:
         self._reconciler: Reconciler | None = None
         self._unseen: dict[Request, list[Write]] = {}
         self._stopping = False
+        self._gate: Gate | None = None
+        self._watched: list[tuple[Informer[Any], Callable[[Change[Any]], Iterable[Request]]]] = []
 
     # -- declaring ----------------------------------------------------------------------------------------------------
 
@@ -107,15 +124,31 @@ class Controller:
         when: Predicate[T] | None,
         cluster: InformerSource | None = None,
     ) -> "Controller":
-        def on_change(change: Change[T]) -> None:
-            if when is not None and not when(change):
-                return
-            priority = INITIAL_PRIORITY if change.initial else 0
-            for request in handle(change):
-                self._queue.add(request, priority=priority)
+        def requests(change: Change[T]) -> Iterable[Request]:
+            return handle(change) if when is None or when(change) else ()
 
-        (cluster or self._informers).informer(kind).add_handler(on_change)
+        def on_change(change: Change[T]) -> None:
+            priority = INITIAL_PRIORITY if change.initial else 0
+            for request in requests(change):
+                if self._gate is None or self._gate.admits(request):
+                    self._queue.add(request, priority=priority)
+
+        informer = (cluster or self._informers).informer(kind)
+        informer.add_handler(on_change)
+        self._watched.append((informer, requests))
         return self
+
+    def gated_by(self, gate: Gate) -> None:
+        """Works only on what ``gate`` lets through. Where it opens for more, ``replay`` brings what is there."""
+        self._gate = gate
+
+    def replay(self, among: Callable[[Request], bool]) -> None:
+        """Queues all of what a start would, as far as it is ``among`` what is wanted."""
+        for informer, requests in self._watched:
+            for item in informer.store.list():
+                for request in requests(Change(ChangeType.ADDED, None, item, initial=True)):
+                    if among(request):
+                        self._queue.add(request, priority=INITIAL_PRIORITY)
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -136,9 +169,21 @@ class Controller:
         while (item := await self._queue.get()) is not None:
             try:
                 if not self._stopping:
-                    await self._process(reconciler, item.key, item.priority)
+                    await self._process_if_ours(reconciler, item.key, item.priority)
             finally:
                 self._queue.done(item.key)
+
+    async def _process_if_ours(self, reconciler: Reconciler, request: Request, priority: int) -> None:
+        if self._gate is None:
+            await self._process(reconciler, request, priority)
+        elif self._gate.enter(request):
+            try:
+                await self._process(reconciler, request, priority)
+            finally:
+                self._gate.leave(request)
+        else:
+            self._queue.forget(request)
+            self._unseen.pop(request, None)
 
     async def _process(self, reconciler: Reconciler, request: Request, priority: int) -> None:
         with logs.bind(controller=self.name, object=str(request), reconcile_id=uuid.uuid4().hex[:12]):

@@ -25,6 +25,7 @@ from controllers.runtime.probes import Checks, HttpServer
 from controllers.runtime.rbac import Declaration
 from controllers.runtime.recorder import PERMISSIONS as EVENT_PERMISSIONS
 from controllers.runtime.recorder import Recorder
+from controllers.runtime.sharding import Shards, shard_of
 from controllers.runtime.stage import Entry, Runnable, Stage
 
 T = TypeVar("T", bound=KubeObject)
@@ -75,6 +76,7 @@ class Manager:
         """Set from when what needs a leader starts; without an election that is when the caches are filled."""
         self._prepare: list[Prepare] = []
         self._controllers: list[Controller] = []
+        self._sharded: list[Controller] = []
         self._recorders: list[Recorder] = []
         self._servers: list[Server] = []
         self._stop = asyncio.Event()
@@ -86,6 +88,7 @@ class Manager:
         self._election = Stage("election", self._failed)
         self._leaders = Stage("with a leader", self._failed)
         self._elector = self._made_elector(leases or client)
+        self._shards = self._made_shards(leases or client)
         self._home = self._made_cluster("", client)
         self._clusters = [self._home]
         self.readiness.add("caches", self._unsynced, public=True)
@@ -100,6 +103,27 @@ class Manager:
         self.readiness.add("leader-election", lambda: _unreachable(elector), public=True)
         return elector
 
+    def _made_shards(self, client: Client) -> Shards | None:
+        if self.options.shards == 1:
+            return None
+        if self._elector is None:
+            raise ConfigurationError(f"--shards {self.options.shards} needs Leases: give --leader-elect, too")
+        shards = Shards(
+            client,
+            self._elector.options,
+            self.options.shards,
+            self._replay_shard,
+            clock=self.clock,
+            observe=self.metrics.for_election,
+        )
+        for name, runnable in shards.runnables():
+            self._election.add(Entry(name, runnable))
+        return shards
+
+    def _replay_shard(self, shard: int) -> None:
+        for controller in self._sharded:
+            controller.replay(lambda request: shard_of(request, self.options.shards) == shard)
+
     def _made_cluster(self, name: str, client: Client) -> Cluster:
         def new_informer(task: str, informer: Informer[Any]) -> None:
             self._caches.add(Entry(task, informer.run))
@@ -109,7 +133,15 @@ class Manager:
         )
 
     def _guard(self) -> Guard | None:
-        return self._elector.require_leadership if self._elector is not None else None
+        elector, shards = self._elector, self._shards
+        if elector is None or shards is None:
+            return elector.require_leadership if elector is not None else None
+
+        def require() -> None:
+            if not shards.require_shard():
+                elector.require_leadership()
+
+        return require
 
     # -- declaring ----------------------------------------------------------------------------------------------------
 
@@ -144,8 +176,11 @@ class Manager:
         """Cached reads of a kind."""
         return self._home.reader(kind)
 
-    def controller(self, name: str, *, needs_leader: bool = True, **overrides: Any) -> Controller:
+    def controller(self, name: str, *, needs_leader: bool = True, sharded: bool = True, **overrides: Any) -> Controller:
         """A new controller; ``overrides`` are fields of ControllerOptions. Names are unique, as metrics carry them.
+
+        Where keys are shared by replicas, it works on its part of them on each; not being ``sharded``, on all of them
+        on the leader.
 
         It starts once all caches are filled that are declared by then and, if it ``needs_leader``, this replica leads.
         After the start of the manager it begins with the next turn of the event loop: declare all of it before.
@@ -160,6 +195,10 @@ class Manager:
             await self._wait_for_sync()
             await controller.run()
 
+        if self._shards is not None and needs_leader and sharded:
+            controller.gated_by(self._shards)
+            self._sharded.append(controller)
+            needs_leader = False
         self._stage(needs_leader).add(Entry(name, run, controller.stop))
         return controller
 
@@ -259,9 +298,14 @@ class Manager:
             await server.stop()
         await self._election.stop()
         if self._elector is not None and not self._lost:
-            await self._elector.release()
+            await self._release(self._elector)
         await self._stop_recorders()
         self._state = "stopped"
+
+    async def _release(self, elector: Elector) -> None:
+        if self._shards is not None:
+            await self._shards.release()
+        await elector.release()
 
     async def _stop_recorders(self) -> None:
         self._recording.close()
@@ -284,6 +328,7 @@ class Manager:
         if isinstance(error, LeadershipLost):
             # Now, and not when everything else has ended: another replica may begin soon.
             self._leaders.cancel()
+            self._others.cancel()
         logger.info("stopping after a failure", reason=str(error), type=type(error).__name__)
         self._failures.append(error)
         self._stop.set()
