@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from controllers.runtime.errors import Conflict, LeadershipLost, NotFound, Objec
 from controllers.runtime.leader_election import ElectionObserver, ElectionOptions, Elector
 from controllers.runtime.lease import PERMISSIONS, Lease
 from controllers.runtime.meta import Key
+from controllers.runtime.stage import Runnable
 
 MEMBERS_ANNOTATION = "gpu-mirage/members"
 
@@ -253,12 +255,12 @@ class Shards:
 
     # -- running ------------------------------------------------------------------------------------------------------
 
-    def runnables(self) -> Iterator[tuple[str, Callable[[], Any]]]:
+    def runnables(self) -> Iterator[tuple[str, Runnable]]:
         """The tasks that hold shards; one of them raises LeadershipLost where a shard is lost, or nobody is heard."""
         yield "shard-members", self._stay_member
         for shard, elector in enumerate(self.electors):
             yield f"shard-{shard}", elector.run
-            yield f"shard-{shard}-work", lambda shard=shard: self._work(shard)
+            yield f"shard-{shard}-work", partial(self._work, shard)
 
     async def release(self) -> None:
         """Gives everything back; to be called after all work has ended and the runnables have been cancelled."""

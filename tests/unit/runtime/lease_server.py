@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,12 +98,7 @@ class Network:
         task.add_done_callback(self._late.discard)
 
     def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[ByteStream]:
-        @asynccontextmanager
-        async def none() -> AsyncIterator[ByteStream]:
-            raise AssertionError(f"nobody watches Leases: {request.path}")
-            yield
-
-        return none()
+        raise AssertionError(f"nobody watches Leases: {request.path}")
 
     async def close(self) -> None:
         pass

@@ -962,8 +962,8 @@ def test_the_lease_is_released_after_all_guarded_work_and_before_the_last_events
         await asyncio.sleep(5)
         recording = leases._store
 
-        def store(*arguments: Any) -> Any:
-            stored = recording(*arguments)
+        def store(method: str, name: str, document: dict[str, Any]) -> dict[str, Any]:
+            stored = recording(method, name, document)
             if not stored["spec"]["holderIdentity"]:
                 log.append("released")
             return stored

@@ -161,8 +161,11 @@ def test_whoever_splits_the_keys_otherwise_waits_for_those_before_it() -> None:
 class Worker:
     """A replica that works on keys as far as its shards let it."""
 
-    def __init__(self, world: "World", name: str, shards: int, faults: Iterable[Fault] = ()) -> None:
+    def __init__(
+        self, world: "World", name: str, shards: int, faults: Iterable[Fault] = (), *, seconds: float = 0.9
+    ) -> None:
         self.world = world
+        self.seconds = seconds
         self.name = name
         self.network = Network(world.leases, faults)
         options = ElectionOptions(name="lock", namespace="here", identity=name)
@@ -192,7 +195,7 @@ class Worker:
             if self.shards.enter(key):
                 began = asyncio.get_running_loop().time()
                 try:
-                    await asyncio.sleep(0.9)
+                    await asyncio.sleep(self.seconds)
                 finally:
                     self.world.runs.append((key, began, asyncio.get_running_loop().time(), self.name))
                     self.shards.leave(key)
@@ -269,12 +272,13 @@ def test_replicas_share_the_shards_and_a_dead_one_loses_only_its_own_keys() -> N
 
 def test_a_newcomer_gets_shards_without_any_key_being_worked_on_twice() -> None:
     async def play(world: World) -> None:
-        first, second = Worker(world, "a", 4), Worker(world, "b", 4)
+        # Each piece of work takes longer than a free Lease stays free.
+        first, second = Worker(world, "a", 4, seconds=20.0), Worker(world, "b", 4)
         first.start()
         await asyncio.sleep(30.0)
         assert len(first.shards.held) == 4
         second.start()
-        await asyncio.sleep(30.0)
+        await asyncio.sleep(60.0)
         assert (len(first.shards.held), len(second.shards.held)) == (2, 2)
 
     assert playing(play).collisions() == []
