@@ -97,7 +97,7 @@ class Manager:
         if not self.options.leader_elect:
             return None
         options = election_options(self.options)
-        elector = Elector(client, options, clock=self.clock, observer=self.metrics.for_election(options.name))
+        elector = Elector(client, options, clock=self.clock, observer=self.metrics.leader_election(options.name))
         self._election.add(Entry("leader-election", elector.run))
         self.liveness.add("leader-election", elector.unhealthy)
         self.readiness.add("leader-election", lambda: _unreachable(elector), public=True)
@@ -114,7 +114,7 @@ class Manager:
             self.options.shards,
             self._replay_shard,
             clock=self.clock,
-            observe=self.metrics.for_election,
+            observe=self.metrics.leader_election,
         )
         for name, runnable in shards.runnables():
             self._election.add(Entry(name, runnable))

@@ -149,7 +149,7 @@ class QueueMetrics:
         return self._depths.setdefault(priority, self._depth.labels(self._name, self._name, str(priority)))
 
 
-class ElectionMetrics:
+class LeaderElectionMetrics:
     """What one elector counts; 0 from the moment it is made."""
 
     def __init__(self, metrics: "Metrics", name: str) -> None:
@@ -194,9 +194,9 @@ class Metrics:
         """The series of the queue of the controller ``name``."""
         return QueueMetrics(self, name, self._clock)
 
-    def for_election(self, name: str) -> ElectionMetrics:
+    def leader_election(self, name: str) -> LeaderElectionMetrics:
         """The series of the elector of the Lease ``name``."""
-        return ElectionMetrics(self, name)
+        return LeaderElectionMetrics(self, name)
 
     def rest_observer(self, answered: AnsweredRequest) -> None:
         """Counts one request; give it to the transport."""

@@ -501,7 +501,7 @@ def test_the_slow_path_is_counted_and_the_status_follows_leadership() -> None:
         return next(line.rpartition(" ")[2] for line in lines if line.startswith(f'{name}{{name="lock"}}'))
 
     async def play(replicas: Replicas) -> None:
-        elector = replicas.start("a", observer=metrics.for_election("lock"))
+        elector = replicas.start("a", observer=metrics.leader_election("lock"))
         assert value("leader_election_master_status") == "0.0"
         assert value("leader_election_slowpath_total") == "0.0"
         await elector.wait_leading()
