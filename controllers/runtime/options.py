@@ -78,8 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_election_arguments(parser: argparse.ArgumentParser, default: ManagerOptions) -> None:
     parser.add_argument(
         "--leader-elect",
-        action=argparse.BooleanOptionalAction,
-        default=default.leader_elect,
+        action="store_true",
         help="work only while holding a Lease, so that several replicas can run (default: off)",
     )
     for name, what in (

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from controllers.runtime import manager as manager_module
 from controllers.runtime.cache import Change, Informer
@@ -20,7 +22,7 @@ from controllers.runtime.rbac import Declaration, permissions
 from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.testing import STALL, Answer, Pause, Reply, ScriptedTransport, run_virtual
 from controllers.runtime.transport import HttpRequest
-from tests.unit.runtime.lease_server import LeaseServer, Network
+from tests.unit.runtime.lease_server import Fault, LeaseServer, Network
 
 OFF = ManagerOptions(
     metrics_bind_address="0", health_probe_bind_address="0", grace_period=30.0, cache_sync_timeout=120.0
@@ -1131,6 +1133,28 @@ def test_a_follower_that_cannot_reach_the_lease_becomes_unready_and_says_why(log
         assert replica.manager.readiness.result("leader-election").reason == "no answer in time"
         replica.manager.stop()
         await task
+
+    electing(play)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.floats(0.0, 60.0),
+    st.lists(st.sampled_from([Fault(), Fault("refuse"), Fault("vanish"), Fault("lose"), Fault("slow", 3.0)])),
+)
+def test_whenever_it_stops_it_ends_within_the_grace_period_and_leaves_nothing_behind(
+    at: float, faults: list[Fault]
+) -> None:
+    async def play(leases: LeaseServer) -> None:
+        replica = Replica(leases, [], "a")
+        replica.network.faults.extend(faults)
+        replica.manager.controller("things").for_(Thing).reconciles_with(Reconciler([], seconds=7.0))
+        later(at, replica.manager.stop)
+        with suppress(ExceptionGroup):
+            await replica.manager.run()
+        # Seven seconds for the reconcile, five at most for a release that gets no answer.
+        assert asyncio.get_running_loop().time() <= at + 7.0 + 5.0
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     electing(play)
 
