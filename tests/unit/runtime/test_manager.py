@@ -934,6 +934,26 @@ def test_a_follower_is_ready_with_warm_caches_and_does_only_what_needs_no_leader
     electing(play)
 
 
+def test_a_follower_queues_what_it_will_have_to_do_only_where_it_is_to_warm_up(log: list[str]) -> None:
+    async def play(leases: LeaseServer) -> None:
+        a, b = Replica(leases, log, "a"), Replica(leases, log, "b")
+        cold = b.manager.controller("cold").for_(Thing).reconciles_with(Reconciler(log))
+        warm = b.manager.controller("warm", warm_up=True).for_(Thing).reconciles_with(Reconciler(log))
+        first = a.start()
+        await asyncio.sleep(1)
+        second = b.start()
+        await asyncio.sleep(5)
+        assert (cold.statistics().ready, warm.statistics().ready) == (0, 1)
+        a.manager.stop()
+        await first
+        await asyncio.sleep(5)
+        assert log.count("reconciled") == 2
+        b.manager.stop()
+        await second
+
+    electing(play)
+
+
 def test_the_lease_is_released_after_all_guarded_work_and_before_the_last_events(log: list[str]) -> None:
     def script(request: HttpRequest) -> Reply:
         if request.method == "POST":
