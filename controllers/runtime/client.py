@@ -12,7 +12,7 @@ generate the RBAC rules, so what works here works in a cluster.
 """
 
 import gc
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -45,6 +45,9 @@ from controllers.runtime.rbac import Permission
 from controllers.runtime.transport import HttpRequest, HttpResponse, Transport
 
 T = TypeVar("T", bound=KubeObject)
+
+Guard = Callable[[], None]
+"""Raises where nothing may be written at present."""
 
 JSON = "application/json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -120,13 +123,15 @@ class WatchEvent(Generic[T]):
 class Write:
     """A successful write: which object, and the resourceVersion after it; "" where the object went with it.
 
-    ``kind`` is the kind that the writer knows the object by, which tells where it reads the object, too.
+    ``kind`` is the kind that the writer knows the object by, which tells where it reads the object, too; ``cluster`` is
+    the name of the manager's cluster that it is in, "" for the manager's own.
     """
 
     kind: type[KubeObject]
     key: Key
     uid: str
     resource_version: str
+    cluster: str = ""
 
 
 writes_in_progress: ContextVar[list[Write] | None] = ContextVar("writes_in_progress", default=None)
@@ -221,6 +226,8 @@ class Client:
         self._options = options
         self._clock = clock or SystemClock()
         self._allowed: frozenset[Permission] | None = None
+        self._guard: Guard | None = None
+        self._cluster = ""
 
     @property
     def field_manager(self) -> str:
@@ -229,8 +236,21 @@ class Client:
     def restricted_to(self, permissions: Iterable[Permission], *, field_manager: str = "") -> "Client":
         """The same connection for one controller: only the declared verbs, and a field manager of its own."""
         options = replace(self._options, field_manager=field_manager or self.field_manager)
+        return self._variant(options, frozenset(permissions), self._guard, self._cluster)
+
+    def guarded_by(self, guard: Guard) -> "Client":
+        """The same client, which asks ``guard`` before each attempt of a write; what that raises is raised."""
+        return self._variant(self._options, self._allowed, guard, self._cluster)
+
+    def of_cluster(self, name: str) -> "Client":
+        """The same client, whose writes are looked for in the caches of the manager's cluster of that name."""
+        return self._variant(self._options, self._allowed, self._guard, name)
+
+    def _variant(
+        self, options: ClientOptions, allowed: frozenset[Permission] | None, guard: Guard | None, cluster: str
+    ) -> "Client":
         client = Client(self._transport, options, clock=self._clock)
-        client._allowed = frozenset(permissions)
+        client._allowed, client._guard, client._cluster = allowed, guard, cluster
         return client
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -467,7 +487,7 @@ class Client:
         except (NotFound, Conflict):
             # Conflict: the uid differs, so what was observed is gone and a namesake lives in its place.
             return
-        _note(Write(type(observed), observed.key, observed.uid, _version_if_it_stays(response.body)))
+        _note(Write(type(observed), observed.key, observed.uid, _version_if_it_stays(response.body), self._cluster))
 
     # -- the wire -----------------------------------------------------------------------------------------------------
 
@@ -525,6 +545,8 @@ class Client:
         return cast(HttpResponse, await retrying(send))
 
     async def _send_once(self, request: HttpRequest) -> HttpResponse:
+        if self._guard is not None and request.method != "GET":
+            self._guard()
         response = await self._transport.request(request)
         if response.status >= 400:
             raise error_from_response(response.status, response.body, retry_after=_retry_after(response.headers))
@@ -538,7 +560,7 @@ class Client:
 
     def _written(self, kind: type[T], response: HttpResponse) -> T:
         written = kind.decode(response.body)
-        _note(Write(kind, written.key, written.uid, _version_if_it_stays(response.body)))
+        _note(Write(kind, written.key, written.uid, _version_if_it_stays(response.body), self._cluster))
         return written
 
     def _check(self, resource: Resource, verb: str, subresource: str = "") -> None:

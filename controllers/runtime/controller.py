@@ -6,7 +6,7 @@ while it waits, or while it is worked on, become one look at what it is by then.
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -46,15 +46,33 @@ class ControllerOptions:
     warm_up: bool = False  # fill the queue before ``run``, too; on a standby it grows with all that comes and goes
 
 
-class Informers(Protocol):
+class Gate(Protocol):
+    """Which requests are this replica's to work on, where several share them."""
+
+    def admits(self, key: Request) -> bool:
+        """Whether it is worth queueing."""
+        ...
+
+    def enter(self, key: Request) -> bool:
+        """Begins the work on it, in the current task; False where it may not begin. After True, ``leave`` must come."""
+        ...
+
+    def leave(self, key: Request) -> None: ...
+
+
+class InformerSource(Protocol):
+    """A cluster whose changes can wake a controller."""
+
+    def informer(self, kind: type[T]) -> Informer[T]: ...
+
+
+class Informers(InformerSource, Protocol):
     """Where a controller gets its informers from.
 
     An informer that is asked for once everything runs has to start at once, since watches may be added at any time.
     """
 
-    def informer(self, kind: type[T]) -> Informer[T]: ...
-
-    def informers_of(self, kind: type[KubeObject]) -> list[Informer[Any]]: ...
+    def informers_of(self, kind: type[KubeObject], cluster: str = "") -> list[Informer[Any]]: ...
 
 
 class Controller:
@@ -81,19 +99,22 @@ class Controller:
         observer.delayed_from(lambda: self._queue.statistics().delayed)
         self._primary: type[KubeObject] | None = None
         self._reconciler: Reconciler | None = None
-        self._sources: list[Informer[Any]] = []
+        self._sources: list[tuple[Informer[Any], Callable[[Change[Any]], Iterable[Request]]]] = []
         self._connections: list[Callable[[], None]] = []
         self._connected = options.warm_up
         self._unseen: dict[Request, list[Write]] = {}
         self._started = False
         self._stop = asyncio.Event()
+        self._gate: Gate | None = None
 
     # -- declaring ----------------------------------------------------------------------------------------------------
 
-    def for_(self, kind: type[T], when: Predicate[T] | None = None) -> "Controller":
-        """The kind whose objects are reconciled."""
+    def for_(
+        self, kind: type[T], when: Predicate[T] | None = None, *, cluster: InformerSource | None = None
+    ) -> "Controller":
+        """The kind whose objects are reconciled; ``cluster`` is one of the manager's further ones, if it is there."""
         self._primary = kind
-        return self._watch(kind, handler.itself, when)
+        return self._watch(kind, handler.itself, when, cluster)
 
     def owns(self, kind: type[T], when: Predicate[T] | None = None, *, every_owner: bool = False) -> "Controller":
         """A kind whose objects have a controller owner reference to the primary kind, or with ``every_owner`` any."""
@@ -101,9 +122,16 @@ class Controller:
             raise ConfigurationError(f"controller {self.name}: owns() needs for_() before it")
         return self._watch(kind, handler.owner(self._primary, every_owner=every_owner), when)
 
-    def watches(self, kind: type[T], maps_to: handler.MapFunction[T], when: Predicate[T] | None = None) -> "Controller":
+    def watches(
+        self,
+        kind: type[T],
+        maps_to: handler.MapFunction[T],
+        when: Predicate[T] | None = None,
+        *,
+        cluster: InformerSource | None = None,
+    ) -> "Controller":
         """Any other kind; ``maps_to`` names the requests of an object, and is asked for its old and its new state."""
-        return self._watch(kind, handler.mapped(maps_to), when)
+        return self._watch(kind, handler.mapped(maps_to), when, cluster)
 
     def handles(self, kind: type[T], handle: handler.Handler[T], when: Predicate[T] | None = None) -> "Controller":
         """Any other kind, where it matters what kind of change it was; ``handle`` names the requests of a change."""
@@ -117,28 +145,50 @@ class Controller:
         """Asks for a reconcile from outside, ``after`` seconds from now."""
         self._queue.add(request, after=after, priority=priority)
 
-    def _watch(self, kind: type[T], handle: handler.Handler[Any], when: Predicate[T] | None) -> "Controller":
-        def on_change(change: Change[T]) -> None:
+    def _watch(
+        self,
+        kind: type[T],
+        handle: handler.Handler[Any],
+        when: Predicate[T] | None,
+        cluster: InformerSource | None = None,
+    ) -> "Controller":
+        def requests(change: Change[T]) -> Iterable[Request]:
             if change.old is None and change.new is None:
                 logger.error("a change without any object was dropped", controller=self.name, resource=kind.resource)
-            elif when is None or when(change):
-                priority = priority_of(change)
-                for request in handle(change):
+                return ()
+            return handle(change) if when is None or when(change) else ()
+
+        def on_change(change: Change[T]) -> None:
+            priority = priority_of(change)
+            for request in requests(change):
+                if self._gate is None or self._gate.admits(request):
                     self._queue.add(request, priority=priority)
 
-        informer = self._informers.informer(kind)
-        self._sources.append(informer)
+        informer = (cluster or self._informers).informer(kind)
+        self._sources.append((informer, requests))
         self._connections.append(partial(informer.add_handler, on_change))
         if self._connected:
             self._connect()
         return self
+
+    def gated_by(self, gate: Gate) -> None:
+        """Works only on what ``gate`` lets through. Where it opens for more, ``replay`` brings what is there."""
+        self._gate = gate
+
+    def replay(self, among: Callable[[Request], bool]) -> None:
+        """Queues all of what a start would, as far as it is ``among`` what is wanted."""
+        for informer, requests in self._sources:
+            for item in informer.store.list():
+                for request in requests(Change(ChangeType.ADDED, None, item, initial=True)):
+                    if among(request):
+                        self._queue.add(request, priority=INITIAL_PRIORITY)
 
     # -- running ------------------------------------------------------------------------------------------------------
 
     @property
     def unsynced(self) -> dict[str, str]:
         """The watched resources that have not been listed yet, each with its last error or ""."""
-        return {str(source.kind.resource): source.last_error for source in self._sources if not source.synced}
+        return {str(source.kind.resource): source.last_error for source, _ in self._sources if not source.synced}
 
     def statistics(self) -> QueueStatistics:
         """What the queue holds."""
@@ -154,7 +204,7 @@ class Controller:
         self._connect()
         try:
             async with asyncio.timeout(self._options.sync_timeout):
-                for source in self._sources:
+                for source, _ in self._sources:
                     await source.wait_synced()
         except TimeoutError:
             missing = "; ".join(f"{resource}: {error or 'not listed yet'}" for resource, error in self.unsynced.items())
@@ -204,9 +254,21 @@ class Controller:
         while (item := await self._queue.get()) is not None:
             try:
                 if not self._stop.is_set():
-                    await self._process(reconciler, item.key, item.priority)
+                    await self._process_if_ours(reconciler, item.key, item.priority)
             finally:
                 self._queue.done(item.key)
+
+    async def _process_if_ours(self, reconciler: Reconciler, request: Request, priority: int) -> None:
+        if self._gate is None:
+            await self._process(reconciler, request, priority)
+        elif self._gate.enter(request):
+            try:
+                await self._process(reconciler, request, priority)
+            finally:
+                self._gate.leave(request)
+        else:
+            self._queue.forget(request)
+            self._unseen.pop(request, None)
 
     async def _process(self, reconciler: Reconciler, request: Request, priority: int) -> None:
         with logs.bind(**self._log_fields(request)):
@@ -244,7 +306,7 @@ class Controller:
         return True
 
     async def _seen(self, write: Write) -> bool:
-        for informer in self._informers.informers_of(write.kind):
+        for informer in self._informers.informers_of(write.kind, write.cluster):
             if not await informer.wait_for(write, self._options.cache_wait):
                 return False
         return True

@@ -403,6 +403,18 @@ def test_rights_of_the_whole_cluster_are_not_repeated_for_the_namespace() -> Non
     assert kinds == ["ClusterRole", "ClusterRoleBinding"]
 
 
+@pytest.mark.parametrize("binary", generate_rbac.BINARIES)
+def test_every_binary_may_use_leases_in_its_own_namespace_only(binary: str) -> None:
+    documents = generate_rbac.manifests("a", generate_rbac.declarations(generate_rbac.BINARIES[binary]))
+    granted = {
+        (document["kind"], *rule["apiGroups"], *rule["verbs"])
+        for document in documents
+        for rule in document.get("rules", ())
+        if "leases" in rule["resources"]
+    }
+    assert granted == {("Role", "coordination.k8s.io", "create", "get", "update")}
+
+
 @pytest.fixture
 def generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the file of one made-up binary belongs."""

@@ -83,7 +83,7 @@ class FakeInformers:
     def informer(self, kind: type[T]) -> Informer[T]:
         return cast("Informer[T]", self.made.setdefault(kind, FakeInformer(kind)))
 
-    def informers_of(self, kind: type[KubeObject]) -> list[Informer[Any]]:
+    def informers_of(self, kind: type[KubeObject], cluster: str = "") -> list[Informer[Any]]:
         return [cast("Informer[Any]", fake) for made, fake in self.made.items() if made.resource == kind.resource]
 
 
@@ -871,7 +871,7 @@ class LiveInformers:
             self._tasks.append(asyncio.create_task(self._made[kind].run()))
         return self._made[kind]
 
-    def informers_of(self, kind: type[KubeObject]) -> list[Informer[Any]]:
+    def informers_of(self, kind: type[KubeObject], cluster: str = "") -> list[Informer[Any]]:
         return [self._made[kind]] if kind in self._made else []
 
 
