@@ -188,7 +188,7 @@ def state_of(objects: dict[Key, Thing] | tuple[Thing, ...]) -> State:
 
 async def follow(server: Server, happenings: list[Trouble]) -> None:
     client = Client(ScriptedTransport(server.reply), ClientOptions("tests", attempts=1))
-    options = InformerOptions(page_size=2, freeze_after_sync=False, random=lambda: 0.5)
+    options = InformerOptions(page_size=2, stream_lists=False, freeze_after_sync=False, random=lambda: 0.5)
     informer = Informer(client, Thing, EVERYTHING, options)
     early, late = Follower(), Follower()
     informer.add_handler(early)

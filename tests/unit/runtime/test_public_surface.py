@@ -30,6 +30,7 @@ def test_names_of_the_runtime() -> None:
 def test_names_of_the_cache() -> None:
     assert controllers.runtime.cache.__all__ == [
         "Action",
+        "AsyncChangeHandler",
         "Change",
         "ChangeHandler",
         "ChangeType",
@@ -38,11 +39,15 @@ def test_names_of_the_cache() -> None:
         "InformerObserver",
         "InformerOptions",
         "ListPage",
+        "MutationDetector",
         "Reader",
         "Reflector",
+        "Registration",
         "Replacement",
         "Statistics",
         "Store",
+        "StreamList",
+        "Transform",
         "Wait",
         "Watch",
     ]

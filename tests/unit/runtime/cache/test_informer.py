@@ -94,7 +94,7 @@ class Rig:
             Client(self.transport, ClientOptions("tests", attempts=1)),
             Thing,
             options.pop("selection", Selection()),
-            InformerOptions(freeze_after_sync=False, random=lambda: 0.0, **options),
+            InformerOptions(freeze_after_sync=False, random=lambda: 0.0, **{"stream_lists": False, **options}),
             observer=lambda _, happening: self.happenings.append(happening),
         )
         self.informer.add_handler(self.follower)
@@ -390,7 +390,11 @@ def test_an_unexpected_exception_ends_run_with_it() -> None:
 
 
 def test_the_collector_stays_enabled_and_is_relieved_of_what_the_first_list_brought() -> None:
-    informer = Informer(Client(ScriptedTransport([listed(raw("a", 1)), watched()]), ClientOptions("tests")), Thing)
+    informer = Informer(
+        Client(ScriptedTransport([listed(raw("a", 1)), watched()]), ClientOptions("tests")),
+        Thing,
+        options=InformerOptions(stream_lists=False),
+    )
 
     async def scenario() -> None:
         task = asyncio.create_task(informer.run())

@@ -181,7 +181,7 @@ def test_watch_timeouts_are_spread_between_five_and_ten_minutes(random: float, t
 def test_every_event_moves_the_version_to_resume_from(type_: str) -> None:
     r = watching("10")
     r.watch_opened(0.0)
-    r.event_received(event("12", type_))
+    r.event_received(event("12", type_), 0.0)
     r.watch_closed(400.0)
     assert r.next_action(400.0) == Watch("12", 300.0)
     assert r.resource_version == "12"
@@ -189,13 +189,13 @@ def test_every_event_moves_the_version_to_resume_from(type_: str) -> None:
 
 def test_an_event_without_a_version_moves_nothing() -> None:
     r = watching("10")
-    r.event_received(event(""))
+    r.event_received(event(""), 0.0)
     assert r.next_action(0.0) == Watch("10", 300.0)
 
 
 def test_a_version_is_taken_as_it_comes_even_where_it_is_smaller() -> None:
     r = watching("10")
-    r.event_received(event("9"))
+    r.event_received(event("9"), 0.0)
     assert r.next_action(0.0) == Watch("9", 300.0)
 
 
@@ -212,7 +212,7 @@ def test_a_clean_close_resumes_at_once_without_a_list_or_an_error() -> None:
 def test_a_short_watch_with_news_is_routine() -> None:
     r = watching("10")
     r.watch_opened(0.0)
-    r.event_received(event("11"))
+    r.event_received(event("11"), 0.0)
     r.watch_closed(0.1)
     assert r.next_action(0.1) == Watch("11", 300.0)
 
@@ -230,7 +230,7 @@ def test_a_very_short_watch_without_news_pauses_and_keeps_the_version() -> None:
 def test_a_bookmark_that_says_nothing_new_does_not_excuse_a_very_short_watch() -> None:
     r = watching("10")
     r.watch_opened(0.0)
-    r.event_received(event("10", "BOOKMARK"))
+    r.event_received(event("10", "BOOKMARK"), 0.0)
     r.watch_closed(0.1)
     assert isinstance(r.next_action(0.1), Wait)
 
@@ -295,7 +295,7 @@ def test_a_server_that_always_says_expired_cannot_cause_a_hot_loop() -> None:
 )
 def test_a_watch_that_failed_for_a_moment_resumes_after_a_pause(error: RuntimeFault) -> None:
     r = watching("10")
-    r.event_received(event("12"))
+    r.event_received(event("12"), 0.0)
     r.watch_failed(error, 0.0)
     assert r.last_error == f"watch: {error}"
     assert after_pause(r, 0.0) == (0.8, Watch("12", 300.0))
@@ -312,7 +312,7 @@ def test_the_pause_is_at_least_what_the_server_asks_for() -> None:
 @pytest.mark.parametrize("error", [Forbidden("f", code=403), NotFound("n", code=404), DecodeError("garbage")])
 def test_any_other_failure_lists_again_from_the_last_version(error: RuntimeFault) -> None:
     r = watching("10")
-    r.event_received(event("12"))
+    r.event_received(event("12"), 0.0)
     r.watch_failed(error, 0.0)
     assert after_pause(r, 0.0) == (0.8, ListPage("12", "", 0))
 
@@ -335,7 +335,7 @@ def test_internal_errors_lead_to_a_list_only_after_a_minute_of_them() -> None:
 def test_news_in_between_start_the_minute_of_internal_errors_anew() -> None:
     r = watching("10")
     r.watch_failed(INTERNAL, 0.0)
-    r.event_received(event("11"))
+    r.event_received(event("11"), 0.0)
     assert fail_until_list(r, INTERNAL, 1000.0) >= 60.0
 
 
