@@ -2,7 +2,7 @@
 
 import pytest
 
-from controllers.runtime.cache import ListPage, Reflector, Wait, Watch
+from controllers.runtime.cache import ListPage, Reflector, StreamList, Wait, Watch
 from controllers.runtime.client import Page, WatchEvent
 from controllers.runtime.errors import (
     ApiError,
@@ -45,7 +45,7 @@ def event(resource_version: str, type_: str = "MODIFIED") -> WatchEvent[Thing]:
     return WatchEvent(type_, None if type_ == "BOOKMARK" else A, resource_version)
 
 
-def after_pause(r: Reflector[Thing], now: float) -> tuple[float, ListPage | Watch]:
+def after_pause(r: Reflector[Thing], now: float) -> tuple[float, ListPage | StreamList | Watch]:
     """How long the reflector wants to pause, and what it does then."""
     action = r.next_action(now)
     if not isinstance(action, Wait):
@@ -235,7 +235,7 @@ def test_a_bookmark_that_says_nothing_new_does_not_excuse_a_very_short_watch() -
     assert isinstance(r.next_action(0.1), Wait)
 
 
-def closed_at_once(r: Reflector[Thing], now: float) -> tuple[float, ListPage | Watch]:
+def closed_at_once(r: Reflector[Thing], now: float) -> tuple[float, ListPage | StreamList | Watch]:
     r.watch_opened(now)
     r.watch_closed(now)
     pause, action = after_pause(r, now)
