@@ -5,6 +5,7 @@ from controllers.runtime.cache.feed import Happening, InformerObserver, Informer
 from controllers.runtime.cache.handlers import AsyncChangeHandler, Registration
 from controllers.runtime.cache.informer import Informer, Statistics
 from controllers.runtime.cache.intake import Transform
+from controllers.runtime.cache.pool import InformerPool
 from controllers.runtime.cache.reflector import Action, ListPage, Reflector, Replacement, StreamList, Wait, Watch
 from controllers.runtime.cache.store import MutationDetector, Reader, Store
 
@@ -18,6 +19,7 @@ __all__ = [
     "Informer",
     "InformerObserver",
     "InformerOptions",
+    "InformerPool",
     "ListPage",
     "MutationDetector",
     "Reader",

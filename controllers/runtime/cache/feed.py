@@ -54,6 +54,10 @@ class Happening(StrEnum):
 InformerObserver = Callable[[Resource, Happening], None]
 
 
+def unobserved(_: Resource, __: Happening) -> None:
+    """The observer of an informer of which nobody wants to hear."""
+
+
 @dataclass(frozen=True, slots=True)
 class InformerOptions:
     """How an informer reads."""

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from controllers.runtime import logs
 from controllers.runtime.cache.change import Change, ChangeHandler, ChangeType
-from controllers.runtime.cache.feed import Feed, Happening, InformerObserver, InformerOptions
+from controllers.runtime.cache.feed import Feed, Happening, InformerObserver, InformerOptions, unobserved
 from controllers.runtime.cache.handlers import (
     AsyncChangeHandler,
     BufferedRegistration,
@@ -23,7 +23,7 @@ from controllers.runtime.cache.store import Store
 from controllers.runtime.client import EVERYTHING, Client, Selection, Write
 from controllers.runtime.clock import Clock, SystemClock
 from controllers.runtime.errors import ConfigurationError
-from controllers.runtime.meta import KubeObject, Resource
+from controllers.runtime.meta import KubeObject
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -31,10 +31,6 @@ logger = logs.get_logger(__name__)
 
 BATCH = 1_000
 """Changes of a list that are handed out at once; between two batches everything else on the event loop gets a turn."""
-
-
-def _ignore(_: Resource, __: Happening) -> None:
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ class Informer(Generic[T]):
         options: InformerOptions | None = None,
         *,
         clock: Clock | None = None,
-        observer: InformerObserver = _ignore,
+        observer: InformerObserver = unobserved,
     ) -> None:
         self.store: Store[T] = Store()
         self._client = client
@@ -89,7 +85,7 @@ class Informer(Generic[T]):
         self._waiters: set[_Waiter] = set()
         self._handler_errors = 0
         self._handing_out = asyncio.Lock()
-        self._state = "new"
+        self._has_run = self._stopped = False
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -125,8 +121,13 @@ class Informer(Generic[T]):
 
     @property
     def stopped(self) -> bool:
-        """Whether it has run and does so no more: what the store shows is the past."""
-        return self._state == "stopped"
+        """Whether it follows the server no more: what the store shows is the past."""
+        return self._stopped
+
+    @property
+    def tasks(self) -> frozenset[asyncio.Task[None]]:
+        """What runs for it at present: feeds, buffered handlers and resyncs."""
+        return frozenset(self._running)
 
     @property
     def last_error(self) -> str:
@@ -174,7 +175,7 @@ class Informer(Generic[T]):
         return self._register(BufferedRegistration(handler, self._handler_failed, resync, limit, self._handler_lags))
 
     def _register(self, registration: Registration[T]) -> Registration[T]:
-        if self._state == "stopped":
+        if self._stopped:
             raise ConfigurationError(f"the informer of {self._kind.resource} has stopped: add handlers before that")
         # No await between the replay and the registration, and a batch that is being handed out keeps to the handlers
         # it began with: so nothing is lost and nothing doubled, whoever calls this and whenever.
@@ -222,9 +223,11 @@ class Informer(Generic[T]):
     async def run(self) -> None:
         """Follows the server until cancelled or stopped; anything that is not a failure of server or network
         propagates. Raises ConfigurationError where it has run before."""
-        if self._state != "new":
+        if self._has_run:
             raise ConfigurationError(f"the informer of {self._kind.resource} has run before: make another one")
-        self._state = "running"
+        self._has_run = True
+        if self._stopped:
+            return
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 for feed in self._feeds.values():
@@ -235,12 +238,12 @@ class Informer(Generic[T]):
             # One cause ends them all; who started this wants to see it, not the group.
             raise group.exceptions[0] from None
         finally:
-            self._state = "stopped"
+            self._stopped = True
             self._tasks = None
 
     def stop(self) -> None:
         """Makes ``run`` return at once; the store keeps what it has."""
-        self._state = "stopped"
+        self._stopped = True
         for task in self._running:
             task.cancel()
 

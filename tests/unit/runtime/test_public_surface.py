@@ -38,6 +38,7 @@ def test_names_of_the_cache() -> None:
         "Informer",
         "InformerObserver",
         "InformerOptions",
+        "InformerPool",
         "ListPage",
         "MutationDetector",
         "Reader",
