@@ -23,8 +23,10 @@ class Thing(KubeObject, frozen=True, kw_only=True):
 Json = dict[str, Any]
 
 
-def raw(name: str, version: int | str, *, uid: str = "", size: Any = 0, deleting: bool = False) -> Json:
-    metadata = {"name": name, "namespace": "a", "uid": uid or f"uid-{name}", "resourceVersion": str(version)}
+def raw(
+    name: str, version: int | str, *, uid: str = "", size: Any = 0, deleting: bool = False, namespace: str = "a"
+) -> Json:
+    metadata = {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}", "resourceVersion": str(version)}
     if deleting:
         metadata["deletionTimestamp"] = "2030-01-01T00:00:00Z"
     return {"metadata": metadata, "size": size}
@@ -40,6 +42,12 @@ def event(type_: str, item: Json) -> Json:
 
 def bookmark(version: int) -> Json:
     return event("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
+
+
+def end_of_state(version: int) -> Json:
+    """The bookmark that ends the state with which a stream begins."""
+    annotations = {"k8s.io/initial-events-end": "true"}
+    return event("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations}})
 
 
 def watched(*steps: Step) -> Answer:
@@ -81,7 +89,7 @@ class Rig:
     """An informer with a follower, running against a script."""
 
     def __init__(self, script: Iterable[Reply] | Callable[[HttpRequest], Reply], **options: Any) -> None:
-        self.transport = ScriptedTransport(script)
+        self.transport = ScriptedTransport(script, initial_events=True)
         self.happenings: list[Happening] = []
         self.expected_handler_errors = 0
         self.follower = Follower()

@@ -6,6 +6,7 @@ from controllers.runtime.cache import ListPage, Reflector, StreamList, Wait, Wat
 from controllers.runtime.client import Page, WatchEvent
 from controllers.runtime.errors import (
     ApiError,
+    Cause,
     DecodeError,
     Expired,
     Forbidden,
@@ -13,6 +14,7 @@ from controllers.runtime.errors import (
     NotFound,
     ResourceVersionTooLarge,
     RuntimeFault,
+    ServerTimeout,
     ServiceUnavailable,
     TooManyRequests,
     TransportError,
@@ -356,3 +358,150 @@ def test_two_minutes_of_peace_reset_the_pause(peace: float, pause: float) -> Non
     r.watch_failed(TransportError("refused"), 0.0)
     r.watch_failed(TransportError("refused"), 0.8 + peace)
     assert after_pause(r, 0.8 + peace)[0] == pytest.approx(pause)
+
+
+# -- what a watch says without words ----------------------------------------------------------------------------------
+
+
+def test_a_version_forgotten_during_an_outage_is_listed_at_once() -> None:
+    r, now = watching("10"), 0.0
+    for _ in range(8):
+        r.watch_failed(TransportError("refused"), now)
+        pause, _action = after_pause(r, now)
+        now += pause
+    assert pause == 30.0
+    r.watch_failed(EXPIRED, now)
+    assert r.next_action(now) == ListPage("", "", 500)
+
+
+def test_a_server_that_soon_forgets_what_it_listed_gets_a_pause() -> None:
+    for age, pause in ((29.0, 0.8), (30.0, 0.0)):
+        r = watching("10")
+        r.watch_opened(0.0)
+        r.event_received(event("12"), 1.0)
+        r.watch_failed(EXPIRED, age)
+        assert after_pause(r, age) == (pytest.approx(pause), ListPage("", "", 500))
+
+
+def watched_in_silence(r: Reflector[Thing], opened: float, closed: float) -> ListPage | StreamList | Watch | Wait:
+    r.watch_opened(opened)
+    r.watch_closed(closed)
+    return r.next_action(closed)
+
+
+def test_a_watch_without_bookmarks_from_a_server_that_sends_them_leads_to_a_list() -> None:
+    """As after a restore from a backup: a watch from a version that is not reached again yet is silent for ever."""
+    r = watching("10")
+    r.watch_opened(0.0)
+    r.event_received(event("12", "BOOKMARK"), 60.0)
+    r.watch_closed(300.0)
+    assert r.next_action(300.0) == Watch("12", 300.0)
+    assert watched_in_silence(r, 300.0, 600.0) == ListPage("", "", 500)
+
+
+def test_silence_says_nothing_where_no_bookmarks_come_or_the_watch_was_short() -> None:
+    assert watched_in_silence(watching("10"), 0.0, 600.0) == Watch("10", 300.0)
+    r = watching("10")
+    r.event_received(event("12", "BOOKMARK"), 0.0)
+    assert watched_in_silence(r, 0.0, 119.0) == Watch("12", 300.0)
+
+
+def test_a_minute_of_peace_starts_the_minute_of_internal_errors_anew() -> None:
+    r = watching("10")
+    for now in (0.0, 100.0):
+        r.watch_opened(now)
+        r.watch_failed(INTERNAL, now + 70.0)
+        assert after_pause(r, now + 70.0)[1] == Watch("10", 300.0)
+
+
+def test_watches_that_open_only_to_fail_are_no_peace() -> None:
+    r, now = watching("10"), 0.0
+    while isinstance(r.next_action(now), Wait | Watch) and now < 1000.0:
+        r.watch_opened(now)
+        r.watch_failed(INTERNAL, now)
+        now += after_pause(r, now)[0]
+    assert 60.0 <= now < 120.0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TOO_LARGE,
+        ServerTimeout("Timeout", code=504, causes=(Cause(message="Too large resource version"),)),
+        ServerTimeout("Too large resource version: 20, current: 10", code=504),
+    ],
+    ids=["cause", "1.17", "older"],
+)
+def test_a_version_too_large_is_recognised_in_each_of_its_forms(error: RuntimeFault) -> None:
+    r = watching("10")
+    r.watch_failed(Forbidden("no", code=403), 0.0)
+    r.list_failed(error, 1.0)
+    assert r.next_action(1.0) == ListPage("", "", 500)
+
+
+def test_any_other_timeout_of_a_list_keeps_its_version() -> None:
+    r = watching("10")
+    r.watch_failed(Forbidden("no", code=403), 0.0)
+    r.list_failed(ServerTimeout("took too long", code=504), 1.0)
+    assert after_pause(r, 1.0)[1] == ListPage("10", "", 0)
+
+
+def test_a_list_that_the_store_cannot_take_is_repeated_after_a_pause() -> None:
+    r = watching("10")
+    r.replacement_failed(ValueError("bad index"), 0.0)
+    assert "ValueError: bad index" in r.last_error
+    assert after_pause(r, 0.0) == (0.8, ListPage("10", "", 0))
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------
+
+END: WatchEvent[Thing] = WatchEvent("BOOKMARK", None, "15", {"k8s.io/initial-events-end": "true"})
+
+
+def streaming() -> Reflector[Thing]:
+    return Reflector(page_size=500, random=lambda: 0.0, stream_lists=True)
+
+
+def test_versions_of_a_state_that_is_not_complete_are_not_resumed_from() -> None:
+    r = streaming()
+    assert r.next_action(0.0) == StreamList("", 300.0)
+    r.watch_opened(0.0)
+    assert r.event_received(event("12", "ADDED"), 0.0) is None
+    assert (r.resource_version, r.streaming) == ("", True)
+    r.watch_failed(TransportError("reset"), 1.0)
+    assert after_pause(r, 1.0) == (0.8, StreamList("", 300.0))
+    r.watch_opened(2.0)
+    replacement = r.event_received(END, 2.0)
+    assert replacement is not None
+    assert (replacement.items, replacement.resource_version) == ((), "15")
+    r.watch_closed(300.0)
+    assert r.next_action(300.0) == Watch("15", 300.0)
+
+
+def test_a_later_state_is_asked_for_from_the_last_version_on() -> None:
+    r = streaming()
+    r.watch_opened(0.0)
+    r.event_received(END, 0.0)
+    r.event_received(event("17"), 100.0)
+    r.watch_failed(NotFound("n", code=404), 100.0)
+    assert after_pause(r, 100.0)[1] == StreamList("17", 300.0)
+
+
+@pytest.mark.parametrize("error", [EXPIRED, TOO_LARGE])
+def test_an_impossible_version_of_a_stream_is_dropped_at_once_and_then_after_pauses(error: RuntimeFault) -> None:
+    r = streaming()
+    r.watch_opened(0.0)
+    r.event_received(END, 0.0)
+    r.watch_failed(NotFound("n", code=404), 100.0)
+    r.watch_failed(error, 101.0)
+    assert r.next_action(101.0) == StreamList("", 300.0)
+    r.watch_failed(error, 101.0)
+    assert after_pause(r, 101.0)[0] > 0.0
+
+
+def test_streams_are_asked_for_again_after_a_list_that_stood_in_for_one() -> None:
+    r = streaming()
+    r.watch_failed(Forbidden("no", code=403), 0.0)
+    assert r.next_action(0.0) == ListPage("0", "", 500)
+    r.list_failed(Forbidden("no", code=403), 0.0)
+    assert after_pause(r, 0.0) == (0.8, StreamList("", 300.0))
