@@ -148,6 +148,7 @@ class BufferedRegistration(Registration[T]):
                 await self._handle(change)
                 self._handling = None
                 self._note_progress()
+            self._lagging, self._compact_at = False, self._limit
             if self.active:
                 await self._wake.wait()
 
@@ -164,8 +165,6 @@ class BufferedRegistration(Registration[T]):
             self._on_failure(change, error)
 
     def _note_progress(self) -> None:
-        if len(self._waiting) <= self._limit // 2:
-            self._lagging, self._compact_at = False, self._limit
         if self._last_initial is None:
             return
         # Numbers only grow from one change that waits to the next, also where several have become one.

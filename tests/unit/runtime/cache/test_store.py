@@ -182,16 +182,16 @@ def test_memory_returns_to_what_the_rest_needs_once_most_objects_are_deleted() -
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        for n in range(20_000):
+        for n in range(6_000):
             store.put(thing(f"t{n}", f"colour-{n % 500}"))
         full = tracemalloc.get_traced_memory()[0] - before
-        for n in range(19_800):
+        for n in range(5_940):
             store.remove(Key("a", f"t{n}"))
         rest = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert len(store) == 200
-    assert rest < full / 20, f"{rest} of {full} bytes are still held"
+    assert len(store) == 60
+    assert rest < full / 10, f"{rest} of {full} bytes are still held"
 
 
 def test_a_store_that_shrank_is_complete() -> None:
