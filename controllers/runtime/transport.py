@@ -270,7 +270,7 @@ class AiohttpTransport:
     async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=30.0, sock_read=request.timeout)
         async with self._authenticated(request, timeout) as response:
-            yield _AiohttpStream(response)
+            yield _AiohttpStream(response, request.timeout)
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -355,8 +355,9 @@ class AiohttpTransport:
 
 
 class _AiohttpStream:
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, silence: float) -> None:
         self._response = response
+        self._silence = silence
 
     @property
     def status(self) -> int:
@@ -367,14 +368,33 @@ class _AiohttpStream:
         return self._response.headers
 
     async def chunks(self) -> AsyncIterator[bytes]:
+        self._end_with_connection()
+        content = self._response.content
         try:
-            async for chunk in self._response.content.iter_any():
+            while True:
+                async with asyncio.timeout(self._silence):
+                    chunk = await content.readany()
+                if not chunk:
+                    return
                 yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise TransportError(f"the stream broke: {str(error) or type(error).__name__}") from error
 
     async def read(self) -> bytes:
-        return await self._response.read()
+        return b"".join([chunk async for chunk in self.chunks()])
+
+    def _end_with_connection(self) -> None:
+        # After a chunk that is none, aiohttp closes the connection, drops its timeout and tells the reader nothing:
+        # without this, and the timeout in chunks(), a watch would be silent for ever.
+        connection = self._response.connection
+        closed = getattr(connection.protocol, "closed", None) if connection is not None else None
+        if closed is not None:
+            closed.add_done_callback(lambda _: self._break())
+
+    def _break(self) -> None:
+        content = self._response.content
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the connection was closed in the middle"))
 
 
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES = 30, 10, 3
