@@ -87,6 +87,7 @@ def test_nothing_is_believed_before_the_end_of_the_state_is_told() -> None:
 def test_an_ordinary_bookmark_is_not_the_end_of_the_state() -> None:
     rig = streaming([watched(*added(raw("a", 1)), bookmark(5), *added(raw("b", 2)), end_of_state(10))])
     assert names(rig.run()) == {"a": "1", "b": "2"}
+    assert [change.initial for change in rig.follower.changes] == [True, True]
 
 
 def test_what_changes_while_the_state_is_told_is_part_of_it() -> None:
