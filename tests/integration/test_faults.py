@@ -16,8 +16,7 @@ import pytest
 
 from controllers.runtime import Client, ClientOptions, Key, KubeObject, Manager, Resource
 from controllers.runtime import client as runtime_client
-from controllers.runtime.cache import Informer, InformerOptions, reflector
-from controllers.runtime.cache.informer import Change
+from controllers.runtime.cache import Change, Informer, InformerOptions, reflector
 from controllers.runtime.clock import SystemClock
 from controllers.runtime.errors import Conflict, Expired, InternalError, TransportError, Unauthorized
 from controllers.runtime.options import ManagerOptions

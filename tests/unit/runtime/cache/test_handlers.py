@@ -31,12 +31,16 @@ class Slow:
             raise ValueError("bad handler")
 
 
+def nothing() -> None:
+    """Lets time pass."""
+
+
 def happens(rig: Rig, seconds: float, *then: Callable[[], Any]) -> None:
     """Runs an informer, and does something after each so many seconds."""
 
     async def scenario() -> None:
         async with rig.running():
-            for each in (*then, lambda: None):
+            for each in (*then, nothing):
                 await asyncio.sleep(seconds)
                 done = each()
                 if isinstance(done, Awaitable):
@@ -97,7 +101,7 @@ def test_a_buffered_handler_of_an_empty_cache_has_synced_with_it() -> None:
 def test_a_late_buffered_handler_hears_of_everything_once() -> None:
     rig = Rig([listed(raw("a", 1), raw("b", 2)), watched(Pause(5.0), event("ADDED", raw("c", 11)))])
     slow = Slow(1.0)
-    happens(rig, 4.0, lambda: rig.informer.add_buffered_handler(slow) and None, lambda: None)
+    happens(rig, 4.0, lambda: rig.informer.add_buffered_handler(slow) and None, nothing)
     assert [(change.subject.name, change.initial) for change in slow.follower.changes] == [
         ("a", True),
         ("b", True),
@@ -114,7 +118,7 @@ def test_a_slow_handler_delays_nobody_and_keeps_its_order() -> None:
     slow, other = Slow(10.0), Slow(0.0)
     rig.informer.add_buffered_handler(slow)
     rig.informer.add_buffered_handler(other)
-    happens(rig, 1.0, lambda: None, lambda: None)
+    happens(rig, 1.0, nothing, nothing)
     assert rig.follower.told() == other.follower.told() == ["ADDED a", "UPDATED a", "DELETED a"]
     assert other.times == [0.0, 0.0, 0.0]
     assert slow.follower.told() == []
@@ -166,7 +170,7 @@ def test_a_buffer_beyond_its_limit_keeps_the_last_state_of_each_object(caplog: p
 
     registration = rig.informer.add_buffered_handler(slow, limit=10)
     rig.informer.add_handler(grow)
-    happens(rig, 0.5, lambda: setattr(slow, "seconds", 50.0), lambda: None, *[lambda: None] * 600)
+    happens(rig, 0.5, lambda: setattr(slow, "seconds", 50.0), nothing, *[nothing] * 600)
     assert max(largest) <= 10
     assert slow.follower.objects == {item.key: item for item in rig.informer.store.list()}
     assert len(slow.follower.changes) < 50
@@ -235,7 +239,7 @@ def test_a_removed_handler_hears_nothing_more_and_removing_twice_is_harmless() -
         for registration in registrations * 2:
             registration.remove()
 
-    happens(rig, 1.0, remove, lambda: None)
+    happens(rig, 1.0, remove, nothing)
     assert direct.told() == buffered.follower.told() == ["ADDED a"]
     assert rig.follower.told() == ["ADDED a", "ADDED b"]
 
@@ -326,7 +330,7 @@ def test_a_resync_of_a_late_handler_ends_with_its_removal() -> None:
     def add() -> None:
         registrations.append(rig.informer.add_handler(lambda change: calls.append(change.resync), resync=1.0))
 
-    happens(rig, 2.5, add, lambda: registrations[0].remove(), lambda: None)
+    happens(rig, 2.5, add, lambda: registrations[0].remove(), nothing)
     assert calls == [False, True, True]
 
 

@@ -360,10 +360,10 @@ def test_a_stopped_informer_returns_keeps_what_it_has_and_takes_no_handler() -> 
     async def scenario() -> None:
         task = asyncio.create_task(rig.informer.run())
         await rig.informer.wait_synced()
-        assert not rig.informer.stopped
+        before = rig.informer.stopped
         rig.informer.stop()
         await task
-        assert rig.informer.stopped
+        assert (before, rig.informer.stopped) == (False, True)
         assert not rig.informer.tasks
         assert asyncio.get_running_loop().time() == 0.0
 
