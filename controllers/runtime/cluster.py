@@ -76,6 +76,7 @@ class Cluster:
             processed=series.processed,
         )
         series.version_from(lambda: informer.statistics().resource_version)
+        series.queued_from(lambda: informer.pending)
         self._informers[kind] = informer
         self._new_informer(self._place(f"informer-{kind.resource}"), informer)
         return informer

@@ -100,7 +100,7 @@ class Controller:
         self._primary: type[KubeObject] | None = None
         self._reconciler: Reconciler | None = None
         self._sources: list[tuple[Informer[Any], Callable[[Change[Any]], Iterable[Request]]]] = []
-        self._connections: list[Callable[[], None]] = []
+        self._connections: list[Callable[[], object]] = []
         self._connected = options.warm_up
         self._unseen: dict[Request, list[Write]] = {}
         self._started = False

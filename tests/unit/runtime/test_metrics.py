@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Counter, Gauge, Histogram
 
+from controllers.runtime.cache import Change
 from controllers.runtime.client import Client, ClientOptions, Selection
 from controllers.runtime.errors import ConfigurationError, TransportError
 from controllers.runtime.manager import Manager
@@ -534,6 +535,28 @@ def test_the_manager_shows_how_long_changes_take_to_be_handed_out() -> None:
 
     run_virtual(follow)
     assert series(manager.metrics)["informer_processing_latency_seconds_sum" + WIDGET_LABELS] == pytest.approx(0.3)
+
+
+def test_the_manager_shows_how_many_changes_wait_for_a_slow_handler() -> None:
+    added = [
+        {"type": "ADDED", "object": {"metadata": {"name": name, "namespace": "ns", "resourceVersion": "12"}}}
+        for name in ("a", "b", "c")
+    ]
+    transport = ScriptedTransport([widgets("11"), Answer(stream=[*added, STALL])])
+    manager = Manager(Client(transport, ClientOptions("tests")), ManagerOptions())
+    informer = manager.informer(Widget)
+
+    async def sleep(_: Change[Widget]) -> None:
+        await asyncio.sleep(1000)
+
+    async def follow() -> None:
+        informer.add_buffered_handler(sleep)
+        task = asyncio.create_task(informer.run())
+        await asyncio.sleep(1)
+        assert series(manager.metrics)["informer_queued_items" + WIDGET_LABELS] == 2  # the third is being handled
+        task.cancel()
+
+    run_virtual(follow)
 
 
 def test_the_manager_shows_how_current_the_caches_of_each_kind_are() -> None:
