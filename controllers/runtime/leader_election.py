@@ -354,6 +354,7 @@ class Elector:
         self._started = asyncio.Event()
         self._busy = asyncio.Lock()
         self._may_have_written = False
+        self._is_lost = False
         self._last_error = ""
         self._failing_since: float | None = None
         self._observer.leading(False)
@@ -375,7 +376,9 @@ class Elector:
             raise LeadershipLost(f"{self.options.identity} does not hold the Lease {self.options}: nothing is written")
 
     def unhealthy(self) -> str | None:
-        """For a liveness check: a leader whose renewals have stopped and that has not noticed."""
+        """For a liveness check: a leader that has lost the Lease, and has not ended or not even noticed."""
+        if self._is_lost:
+            return f"the Lease {self.options} was lost, and this process has not ended"
         if not self.election.overdue_at(self._clock.monotonic()):
             return None
         return f"the Lease {self.options} ran out more than {HEALTH_TOLERANCE:g} s ago, and this process still leads"
@@ -435,6 +438,7 @@ class Elector:
         logger.info("the lease is released", lease=self.options)
 
     def _lost(self, reason: str) -> None:
+        self._is_lost = True
         self._started.clear()
         self._observer.leading(False)
         raise LeadershipLost(f"{self.options.identity} has lost the Lease {self.options}: {reason}")

@@ -481,6 +481,18 @@ def test_a_server_that_cannot_be_reached_ends_leadership_and_no_exception_but_th
     scenario(play)
 
 
+def test_a_process_that_does_not_end_after_it_has_lost_the_lease_is_unhealthy() -> None:
+    async def play(replicas: Replicas) -> None:
+        elector = replicas.start("a")
+        await elector.wait_leading()
+        replicas.networks["a"].cut = True
+        assert elector.unhealthy() is None
+        await asyncio.wait({replicas.tasks["a"]})
+        assert elector.unhealthy() == "the Lease here/lock was lost, and this process has not ended"
+
+    scenario(play)
+
+
 def test_a_follower_outlives_any_failure_and_tells_it_until_it_passes() -> None:
     async def play(replicas: Replicas) -> None:
         elector = replicas.start("a", *[Fault("refuse")] * 30)

@@ -753,6 +753,26 @@ def test_a_controller_added_after_the_start_waits_for_its_caches_and_works(log: 
     assert seen == [15.0]
 
 
+def test_a_watch_added_to_a_running_controller_starts_its_cache_and_wakes_it(log: list[str]) -> None:
+    seen: list[tuple[float, str]] = []
+
+    class Seeing:
+        async def reconcile(self, request: Request) -> Result:
+            seen.append((asyncio.get_running_loop().time(), request.name))
+            return DONE
+
+    manager = made()
+    controller = manager.controller("things").for_(Thing).reconciles_with(Seeing())
+
+    async def scenario() -> None:
+        later(10, lambda: controller.watches(Part, maps_to=lambda _: [Request("a", "woken")]))
+        later(20, manager.stop)
+        await manager.run()
+
+    run_virtual(scenario)
+    assert seen == [(0.0, "x"), (10.0, "woken")]
+
+
 def test_what_is_added_late_starts_once_and_what_is_added_too_late_never(log: list[str]) -> None:
     def note(name: str) -> Callable[[], Any]:
         async def run() -> None:
