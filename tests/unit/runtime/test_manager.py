@@ -99,7 +99,7 @@ def made(script: Callable[[HttpRequest], Reply] = server, options: ManagerOption
     return Manager(Client(transport, ClientOptions("tests", attempts=1)), options)
 
 
-def later(seconds: float, action: Callable[[], None]) -> None:
+def later(seconds: float, action: Callable[[], object]) -> None:
     asyncio.get_running_loop().call_later(seconds, action)
 
 
