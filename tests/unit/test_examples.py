@@ -1,0 +1,28 @@
+"""The tests among the documentation's examples pass, as they would in a project of their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
+
+
+def test_example_tests_pass() -> None:
+    # Without the options of this project, which nobody else has.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--override-ini=addopts=", EXAMPLES]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+def test_example_tests_typecheck() -> None:
+    files = sorted(EXAMPLES.glob("test_*.py"))
+    command = [sys.executable, "-m", "mypy", "--strict", *files]
+    variables = os.environ | {"MYPYPATH": str(EXAMPLES)}
+    checked = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+
+    assert files
+    assert checked.returncode == 0, checked.stdout + checked.stderr
