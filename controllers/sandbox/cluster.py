@@ -229,6 +229,15 @@ class Cluster:
         obj = self._tracked(info, None, obj, options, decoded.object)
         return self._insert(info, namespace, replace(decoded, object=obj), options)
 
+    def asked(self, info: ResourceInfo, namespace: str, body: Any, options: WriteOptions) -> Object:
+        """An object that is only a question, with its owners: it is read like any other, and not kept.
+
+        Raises StatusError 400.
+        """
+        decoded = self._decoded(info, lifecycle.check_kind(info, body), options)
+        lifecycle.check_place(info, decoded.object, namespace)
+        return self._tracked(info, None, decoded.object, options, decoded.object)
+
     def _insert(self, info: ResourceInfo, namespace: str, decoded: _Decoded, options: WriteOptions) -> Written:
         obj = decoded.object
         attempts = 1 if obj["metadata"].get("name") else NAME_ATTEMPTS

@@ -236,8 +236,8 @@ class Server:
         raise no_such_page()
 
     async def _resource(self, call: Call, target: Target) -> web.StreamResponse:
-        if target.version == "v1" and (target.group, target.resource) in discovery.REVIEWS:
-            return await self._review(call, target)
+        if review := reviews.info_of(target.group, target.version, target.resource):
+            return await self._review(call, Route(target, review))
         info = self._cluster.registry.find(target.group, target.version, target.resource)
         verb = _verb(call, target)
         self._access.check(call.identity, attributes_of(verb, target))
@@ -432,14 +432,19 @@ class Server:
             written = self._cluster.patch(*place, scale.change(*place, change), options)
         return self._object(call, shown, scale.scale_of(written.object))
 
-    async def _review(self, call: Call, target: Target) -> web.Response:
-        attributes = Attributes("create", target.group, target.resource, namespace=target.namespace)
-        self._access.check(call.identity, attributes)
-        if call.method != "POST" or target.name:
+    async def _review(self, call: Call, route: Route) -> web.Response:
+        self._access.check(call.identity, attributes_of(_verb(call, route.target), route.target))
+        if route.name or bool(route.namespace) is not route.info.namespaced:
+            raise no_such_path()
+        if call.method != "POST":
             raise method_not_allowed()
-        body = await self._body(call)
-        review = reviews.answer(self._access, call.identity, target.resource, target.namespace, body)
-        return self._json(review, 201)
+        return await self._write(call, route, self._ask)
+
+    async def _ask(self, call: Call, route: Route, options: WriteOptions) -> Written:
+        body, options = await self._object_body(call, options)
+        asked = self._cluster.asked(route.info, route.namespace, body, options)
+        review = reviews.answer(self._access, call.identity, asked, self._cluster.now())
+        return Written(review, created=True)
 
     async def _watch(self, call: Call, route: Route) -> web.StreamResponse:
         options = _watch_options(call, route)
