@@ -31,6 +31,7 @@ from controllers.sandbox.errors import (
     version_too_large,
 )
 from controllers.sandbox.lifecycle import Deletion, Object, Undecodable
+from controllers.sandbox.notation import json_kind
 from controllers.sandbox.registry import Registry, ResourceInfo
 from controllers.sandbox.selectors import EVERYTHING, Selector
 from controllers.sandbox.storage import Forgotten, State, Store, Stored, key_of
@@ -555,8 +556,11 @@ def _missing(state: State, other: State) -> list[tuple[str, str, Stored]]:
 
 def _check_applied_type(info: ResourceInfo, body: Any) -> None:
     """Refuses to apply what is not of the path's kind and version. Raises StatusError 400."""
+    if body is None:
+        body = {}
     if not isinstance(body, dict):
-        raise bad_request(f"the body of the request must be an object of kind {info.kind}")
+        why = f"json: cannot unmarshal {json_kind(body)} into Go value of type map[string]interface {{}}"
+        raise bad_request(f"error decoding patch: error unmarshaling JSON: while decoding JSON: {why}")
     api_version, kind = (body.get(name) if isinstance(body.get(name), str) else "" for name in ("apiVersion", "kind"))
     if (api_version, kind) != (info.api_version, info.kind):
         group, _, version = str(api_version).rpartition("/")

@@ -24,16 +24,20 @@ DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList/"
 ORDER: Final = "$setElementOrder/"
 
 
-def json_patch(live: Object, operations: Sequence[Mapping[str, Any]], *, typed: bool = True) -> Object:
+def json_patch(live: Object, operations: Sequence[Mapping[str, Any]] | None, *, typed: bool = True) -> Object:
     """The object after the operations of a JSON patch, whose parts must be text where they are ``typed``.
+
+    No operations, be that null, change nothing.
 
     Raises StatusError: 400 for what is no patch, 413 for too many operations, 422 for one that cannot be carried out.
     """
-    if not isinstance(operations, list) or not all(_readable(operation, typed) for operation in operations):
-        kind = notation.json_kind(operations)
-        raise bad_request(
-            f"error decoding patch: json: cannot unmarshal {kind} into Go value of type []handlers.jsonPatchOp"
-        )
+    if operations is None:
+        return live
+    if not isinstance(operations, list):
+        raise _undecodable(operations, "[]handlers.jsonPatchOp")
+    for operation in operations:
+        if not _readable(operation, typed):
+            raise _undecodable(operation, "handlers.jsonPatchOp")
     if len(operations) > MAX_OPERATIONS:
         raise StatusError(
             413,
@@ -128,6 +132,11 @@ def _place(part: str, items: list[Any]) -> int:
     return index % len(items)
 
 
+def _undecodable(content: Any, wanted: str) -> StatusError:
+    kind = notation.json_kind(content)
+    return bad_request(f"error decoding patch: json: cannot unmarshal {kind} into Go value of type {wanted}")
+
+
 def _refused() -> StatusError:
     return StatusError(422, "Invalid", "the server rejected our request due to an error in our request")
 
@@ -139,11 +148,10 @@ def _failed(why: str) -> StatusError:
 
 def merge_patch(live: Object, patch: Any) -> Object:
     """The object after a merge patch: objects merge, null deletes, all else replaces. Raises StatusError 400."""
+    if patch is None:
+        raise bad_request("Invalid JSON Patch")
     if not isinstance(patch, dict):
-        kind = notation.json_kind(patch)
-        raise bad_request(
-            f"error decoding patch: json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
-        )
+        raise _undecodable(patch, "map[string]interface {}")
     merged: Object = _merged(live, patch)
     return merged
 
@@ -162,6 +170,8 @@ def _merged(live: Any, patch: Any) -> Any:
 
 def strategic_merge_patch(live: Object, patch: Any, schema: TypeSchema) -> Object:
     """The object after a strategic merge patch. Raises StatusError where the patch contradicts the schema: 400, 422."""
+    if patch is None:
+        return live
     if not isinstance(patch, dict):
         kind = notation.json_kind(patch)
         raise bad_request(f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}")
