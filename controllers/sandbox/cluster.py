@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from controllers.runtime.clock import Clock, SystemClock
-from controllers.sandbox import apply, lifecycle, validation
+from controllers.sandbox import apply, lifecycle, rules, validation
 from controllers.sandbox.collector import DEFINITIONS, Collector
 from controllers.sandbox.definitions import Definitions, established
 from controllers.sandbox.errors import (
@@ -452,14 +452,14 @@ class Cluster:
         causes = tuple(validation.validate(obj, None, info.schema))
         for cause in causes:
             if cause.reason == "FieldValueTypeInvalid":
-                raise Undecodable(info, f"{cause.field}: {cause.message}")
+                raise Undecodable(info, f"{cause.field}: {cause.message}" if cause.field else cause.message)
         return not causes
 
     def _validate(
         self, info: ResourceInfo, new: Object, old: Object | None, decoded: _Decoded, subresource: str = ""
     ) -> Iterable[str]:
         """What the client should be warned of. Raises StatusError 422."""
-        causes = lifecycle.metadata_causes(info, new)
+        causes = [*lifecycle.metadata_causes(info, new), *rules.causes(info, new)]
         if old is not None:
             causes += lifecycle.finalizer_causes(old, new) + lifecycle.immutable_causes(info, old, new)
         if not decoded.sound:

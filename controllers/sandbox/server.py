@@ -80,6 +80,8 @@ BOOKMARK_INTERVAL = 60.0  # seconds between bookmarks, the API's
 BOOKMARK_MARGIN = 2.0  # seconds before the end of a watch at which it gets a last bookmark, the API's
 MINIMUM_WATCH = 1800.0  # seconds that a watch without timeoutSeconds lasts at least; twice that at most
 HEALTH = frozenset({"healthz", "livez", "readyz"})
+HEALTH_CHECKS = ("ping", "log", "etcd")
+"""The checks of the real server that have a meaning here; the store stands for etcd."""
 NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
     "pods": frozenset({"attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize"}),
     "services": frozenset({"proxy"}),
@@ -212,7 +214,7 @@ class Server:
             self._document(segments)
             raise method_not_allowed()
         if segments and segments[0] in HEALTH:
-            return web.Response(text="ok")
+            return _health(segments, verbose="verbose" in call.query)
         if segments[:2] == ["openapi", "v3"] and len(segments) > 2:
             return web.Response(body=self._openapi.document("/".join(segments[2:])), content_type=JSON)
         if segments == ["openapi", "v2"]:
@@ -658,6 +660,16 @@ def _item(info: ResourceInfo, obj: Object, stored: Stored) -> Any:
     if obj is stored.object:
         return msgspec.Raw(stored.encoded_item)
     return {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
+
+
+def _health(segments: Sequence[str], *, verbose: bool) -> web.Response:
+    """All checks of health, or one of them. Raises StatusError 404 for one that there is not."""
+    if len(segments) > 2 or (len(segments) == 2 and segments[1] not in HEALTH_CHECKS):
+        raise no_such_page()
+    if not verbose or len(segments) == 2:
+        return web.Response(text="ok")
+    lines = [f"[+]{check} ok" for check in HEALTH_CHECKS]
+    return web.Response(text="\n".join([*lines, f"{segments[0]} check passed", ""]))
 
 
 def _success() -> dict[str, Any]:
