@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+import pytest  # deptry: ignore[DEP004]
 
 from controllers.runtime.rbac import Declaration, Permission, rules
 from controllers.sandbox.access import RBAC
