@@ -215,8 +215,11 @@ def _retained(live: Object, patch: Object) -> Object:
 def _delete_primitives(merged: Object, name: str, unwanted: Any) -> None:
     if not isinstance(unwanted, list):
         raise bad_request("Invalid value for $deleteFromPrimitiveList")
-    if isinstance(merged.get(name), list):
-        merged[name] = [item for item in merged[name] if item not in unwanted]
+    live = merged.get(name)
+    if isinstance(live, list):
+        if len({notation.json_kind(item) for item in (*live, *unwanted)}) > 1:
+            raise _failed(f"list element types are not identical: {notation.plain([live, unwanted])}")
+        merged[name] = [item for item in live if item not in unwanted]
 
 
 def _merge_member(merged: Object, name: str, value: Any, patch: Object, schema: TypeSchema) -> None:
