@@ -110,12 +110,21 @@ class DraApi:
         return {"name": name, **wanted} if self.version == "v1beta1" else {"name": name, "exactly": wanted}
 
     def device(
-        self, name: str, attributes: Mapping[str, Mapping[str, Any]], capacity: Mapping[str, str] | None = None
+        self,
+        name: str,
+        attributes: Mapping[str, Mapping[str, Any]],
+        capacity: Mapping[str, str] | None = None,
+        consumed: Sequence[Mapping[str, Any]] = (),
     ) -> dict[str, Any]:
-        """A device of a slice, with attributes in the API's form such as ``{"id": {"int": 0}}``, capacity as text."""
+        """A device of a slice, with attributes in the API's form such as ``{"id": {"int": 0}}``, capacity as text.
+
+        ``consumed`` are counters that it draws on, in the API's form.
+        """
         body: dict[str, Any] = {"attributes": dict(attributes)}
         if capacity:
             body["capacity"] = {key: {"value": value} for key, value in capacity.items()}
+        if consumed:
+            body["consumesCounters"] = list(consumed)
         return {"name": name, "basic": body} if self.version == "v1beta1" else {"name": name, **body}
 
 

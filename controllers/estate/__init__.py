@@ -8,6 +8,7 @@ from controllers.estate.estate import Estate, load
 from controllers.estate.fabric import Fabric, assign_cliques, place_node
 from controllers.estate.gpu import Gpu, gpu_id, gpus_of
 from controllers.estate.labels import CLIQUE, label_keys, node_labels
+from controllers.estate.mig import DYNAMIC_MIG, NO_MIG, MigProfile, device_part, slices_of
 from controllers.estate.node_topology import GpuStatus, Usage, config_map_labels, statuses_of, topology_text
 from controllers.estate.numa import Numa, Zone, zones_of
 from controllers.estate.pool import DRA, EXTENDED_RESOURCE, FAKE, MOCK, Pool
@@ -18,14 +19,17 @@ __all__ = [
     "BUILT_IN",
     "CLIQUE",
     "DRA",
+    "DYNAMIC_MIG",
     "EXTENDED_RESOURCE",
     "FAKE",
     "MOCK",
+    "NO_MIG",
     "Estate",
     "Fabric",
     "Gpu",
     "GpuModel",
     "GpuStatus",
+    "MigProfile",
     "Numa",
     "Pool",
     "Problem",
@@ -33,6 +37,7 @@ __all__ = [
     "Zone",
     "assign_cliques",
     "config_map_labels",
+    "device_part",
     "gpu_id",
     "gpus_of",
     "label_keys",
@@ -40,6 +45,7 @@ __all__ = [
     "merged",
     "node_labels",
     "place_node",
+    "slices_of",
     "statuses_of",
     "topology_text",
     "zones_of",

@@ -1,18 +1,20 @@
 """The whole estate, from a topology document and the profiles that it names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from controllers.estate.document import Duplicate, Unreadable
 from controllers.estate.document import read as read_yaml
 from controllers.estate.fabric import Fabric, read_fabric
+from controllers.estate.mig import MIG_MODES, NO_MIG
 from controllers.estate.names import is_extended_resource, is_label_key, is_name
 from controllers.estate.numa import read_numa
 from controllers.estate.pool import BACKENDS, DRA, EXTENDED_RESOURCE, FAKE, Pool
 from controllers.estate.problem import Mistake, Problem
-from controllers.estate.profile import MAX_GPUS, MAX_MEMORY, MIB, Extract, Profiles, extract, merged
-from controllers.estate.reading import Node, collected, joined, shown, twice
+from controllers.estate.profile import MAX_GPUS, MAX_MEMORY, MIB, Extract, GpuModel, Profiles, extract, merged
+from controllers.estate.reading import Attempts, Node, collected, joined, shown, twice
 
 DEFAULT_POOL_LABEL = "run.ai/simulated-gpu-node-pool"
 MIG_STRATEGIES = ("none", "single", "mixed")
@@ -27,7 +29,7 @@ LEGACY_ONLY = ("gpuProduct", "gpuCount", "gpuMemory", "otherDevices")
 """Any of these makes a pool one of the older format, unless it has a ``gpu`` block."""
 
 LEGACY_FIELDS = (*LEGACY_ONLY, "numa", "fabric")
-GPU_FIELDS = ("backend", "profile", "overrides", "offered")
+GPU_FIELDS = ("backend", "profile", "overrides", "offered", "mig")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ def _quoted(name: str) -> str:
 
 
 def _pool(node: Node, context: _Context) -> Pool:
+    """A pool. Raises Mistake with everything that is wrong with it."""
     name = node.pool
     if not is_name(name):
         why = f"{name} cannot be the value of a label, by which nodes choose their pool"
@@ -119,21 +122,32 @@ def _pool(node: Node, context: _Context) -> Pool:
     if name in context.duplicates:
         raise twice(context.duplicates[name], name)
     legacy = "gpu" not in node.map() and any(key in node.map() for key in LEGACY_ONLY)
-    node.refuse_unknown(LEGACY_FIELDS if legacy else POOL_FIELDS)
     gpu, numa = node.get("gpu"), node.get("numa")
-    gpu.refuse_unknown(GPU_FIELDS)
-    content = _legacy_gpu(node) if legacy else _gpu(gpu, context.profiles)
-    return Pool(
+    attempt = Attempts()
+    attempt(lambda: node.refuse_unknown(LEGACY_FIELDS if legacy else POOL_FIELDS), None)
+    attempt(lambda: gpu.refuse_unknown(GPU_FIELDS), None)
+    content = attempt(lambda: _legacy_gpu(node) if legacy else _gpu(gpu, context.profiles), None)
+    offered = attempt(lambda: _offered(gpu.get("offered")), EXTENDED_RESOURCE)
+    pool = Pool(
         name=name,
-        backend=gpu.get("backend").choice(BACKENDS, FAKE),
-        gpu=content.model,
-        gpu_count=content.count,
-        offered=_offered(gpu.get("offered")),
-        resources=_devices(node.get("otherDevices")) if legacy else _resources(node.get("resources")),
-        numa=None if numa.absent else read_numa(numa, content.count),
-        fabric=_fabric(node.get("fabric"), context.racks),
+        backend=attempt(lambda: gpu.get("backend").choice(BACKENDS, FAKE), FAKE),
+        offered=offered,
+        resources=attempt(
+            lambda: _devices(node.get("otherDevices")) if legacy else _resources(node.get("resources")), {}
+        ),
+        fabric=attempt(lambda: _fabric(node.get("fabric"), context.racks), None),
         mig_strategy=context.mig_strategy,
     )
+    if content is not None:
+        pool = replace(
+            pool,
+            gpu=content.model,
+            gpu_count=content.count,
+            numa=attempt(lambda: None if numa.absent else read_numa(numa, content.count), None),
+            mig=attempt(lambda: _mig(gpu.get("mig"), content.model, offered), NO_MIG),
+        )
+    attempt.finish()
+    return pool
 
 
 def _fabric(node: Node, racks: dict[tuple[str, int], str]) -> Fabric | None:
@@ -155,6 +169,18 @@ def _offered(node: Node) -> str:
     return node.choice((EXTENDED_RESOURCE, DRA), EXTENDED_RESOURCE)
 
 
+def _mig(node: Node, model: GpuModel, offered: str) -> str:
+    mode = node.choice(MIG_MODES, NO_MIG)
+    if mode == NO_MIG:
+        return mode
+    if offered != DRA:
+        raise node.mistake("only devices of ResourceSlices can be partitioned", f"add offered: {DRA}, or take mig away")
+    if not model.mig:
+        why = f"{model.product or 'the GPU'} has no MIG profiles"
+        raise node.mistake(why, "take mig away, or list mig.profiles in the GPU's profile")
+    return mode
+
+
 # -- GPUs -------------------------------------------------------------------------------------------------------------
 
 
@@ -169,13 +195,13 @@ def _gpu(gpu: Node, profiles: Profiles) -> Extract:
 
 
 def _at_home(mistake: Mistake, base: Node, overrides: str) -> Mistake:
-    """A mistake in merged content with its path in the profile, where it is there already."""
+    """The mistakes in merged content, those with their path in the profile that are there already."""
+    there: dict[str, Problem] = {}
     try:
         extract(base)
-    except Mistake as there:
-        if there.problem.path.removeprefix(base.path) == mistake.problem.path.removeprefix(overrides):
-            return there
-    return mistake
+    except Mistake as own:
+        there = {problem.path.removeprefix(base.path): problem for problem in own.problems}
+    return Mistake(*(there.get(problem.path.removeprefix(overrides), problem) for problem in mistake.problems))
 
 
 def _legacy_gpu(node: Node) -> Extract:
@@ -193,19 +219,28 @@ def _legacy_gpu(node: Node) -> Extract:
 def _resources(node: Node) -> dict[str, int]:
     """A list of maps of resources, as the newer format has it."""
     found: dict[str, int] = {}
+    attempt = Attempts()
+    nothing: Mapping[str, Any] = {}
     for entry in node.list():
-        for name in entry.map():
-            _add(found, name, entry.get(name), entry.get(name))
+        for name in attempt(entry.map, nothing):
+            attempt(partial(_add, found, name, entry.get(name), entry.get(name)), None)
+    attempt.finish()
     return found
 
 
 def _devices(node: Node) -> dict[str, int]:
     """A list of names with counts, as the older format has it."""
     found: dict[str, int] = {}
+    attempt = Attempts()
     for entry in node.list():
-        entry.refuse_unknown(("name", "count"))
-        _add(found, entry.get("name").text(), entry.get("name"), entry.get("count"))
+        attempt(partial(_add_device, found, entry), None)
+    attempt.finish()
     return found
+
+
+def _add_device(found: dict[str, int], entry: Node) -> None:
+    entry.refuse_unknown(("name", "count"))
+    _add(found, entry.get("name").text(), entry.get("name"), entry.get("count"))
 
 
 def _add(found: dict[str, int], name: str, named: Node, count: Node) -> None:

@@ -1,5 +1,6 @@
 """The single GPU: who it is and where it sits."""
 
+import functools
 import uuid
 from dataclasses import dataclass
 
@@ -9,6 +10,10 @@ BUSES = 0x100  # in one PCI domain
 FIRST_BUS = 0x0A  # the bus numbers below are those of a host's own devices
 DOMAINS = 64
 """PCI domains of one round of bus numbers: as many as a node can have zones."""
+
+
+RECENT = 4096
+"""Ids that are remembered: all controllers of a process ask for those of a node at about the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,7 @@ class Gpu:
     numa_node: int
 
 
+@functools.lru_cache(maxsize=RECENT)
 def gpu_id(node: str, index: int) -> str:
     """The id of a node's GPU, by the rule of fake-gpu-operator: a version 5 UUID of ``<node>-<index>``.
 

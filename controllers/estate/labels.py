@@ -1,6 +1,7 @@
 """The labels that GPU feature discovery would give a node, and those that fake-gpu-operator adds to them."""
 
 from controllers.estate.fabric import Fabric
+from controllers.estate.mig import MigProfile
 from controllers.estate.names import label_value
 from controllers.estate.pool import MOCK, Pool
 from controllers.estate.profile import GpuModel
@@ -8,7 +9,7 @@ from controllers.estate.profile import GpuModel
 CLIQUE = "nvidia.com/gpu.clique"
 _COMPLETE = Pool(
     "complete",
-    gpu=GpuModel("product", "architecture", "1.0", 2**30, "1.2.3", "1.2"),
+    gpu=GpuModel("product", "architecture", "1.0", 2**30, "1.2.3", "1.2", mig=(MigProfile("1g.1gb", 0, (0,), 1, 1),)),
     gpu_count=1,
     fabric=Fabric("00000000-0000-0000-0000-000000000001", 1),
 )
@@ -28,6 +29,7 @@ def node_labels(pool: Pool, clique: str = "") -> dict[str, str]:
         "nvidia.com/gpu.count": str(pool.gpu_count),
         "nvidia.com/gpu.replicas": "1",
         "nvidia.com/gpu.sharing-strategy": "none",
+        "nvidia.com/mig.capable": "true" if pool.gpu.mig else "",
         "nvidia.com/mig.strategy": pool.mig_strategy,
         "nvidia.com/gpu.product": pool.gpu.product,
         "nvidia.com/gpu.memory": str(pool.gpu.memory_mib or ""),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from controllers.estate import quantity
-from controllers.estate.reading import Node, shown
+from controllers.estate.reading import Attempts, Node, shown
 
 MAX_ZONES = 64
 """Zones that schedulers read: scheduler-plugins keeps them in a 64-bit mask."""
@@ -72,21 +72,28 @@ def split(total: int, parts: int) -> tuple[int, ...]:
 
 
 def read_numa(node: Node, gpus: int) -> Numa:
-    """A pool's NUMA block for nodes with so many GPUs. Raises Mistake."""
-    node.refuse_unknown(FIELDS)
-    zones = node.get("zones").whole_number(1, MAX_ZONES)
+    """A pool's NUMA block for nodes with so many GPUs. Raises Mistake with everything that is wrong with it."""
+    attempt = Attempts()
+    attempt(lambda: node.refuse_unknown(FIELDS), None)
+    zones = attempt(lambda: node.get("zones").whole_number(1, MAX_ZONES), 0)
     distances = node.get("distances")
-    distances.refuse_unknown(("self", "remote"))
-    return Numa(
+    attempt(lambda: distances.refuse_unknown(("self", "remote")), None)
+    numa = Numa(
         zones=zones,
-        explicit=_explicit(node.get("gpusPerZone"), zones, gpus),
-        policy=node.get("topologyManagerPolicy").choice(POLICIES, "single-numa-node"),
-        scope=node.get("topologyManagerScope").choice(SCOPES, "container"),
-        cpu_per_zone=_quantity(node.get("cpuPerZone")),
-        memory_per_zone=_quantity(node.get("memPerZone")),
-        self_distance=distances.get("self").whole_number(SELF_DISTANCE, MAX_DISTANCE, SELF_DISTANCE),
-        remote_distance=distances.get("remote").whole_number(SELF_DISTANCE, MAX_DISTANCE, REMOTE_DISTANCE),
+        explicit=attempt(lambda: _explicit(node.get("gpusPerZone"), zones, gpus) if zones else (), ()),
+        policy=attempt(lambda: node.get("topologyManagerPolicy").choice(POLICIES, "single-numa-node"), ""),
+        scope=attempt(lambda: node.get("topologyManagerScope").choice(SCOPES, "container"), ""),
+        cpu_per_zone=attempt(lambda: _quantity(node.get("cpuPerZone")), None),
+        memory_per_zone=attempt(lambda: _quantity(node.get("memPerZone")), None),
+        self_distance=attempt(lambda: _distance(distances.get("self"), SELF_DISTANCE), 0),
+        remote_distance=attempt(lambda: _distance(distances.get("remote"), REMOTE_DISTANCE), 0),
     )
+    attempt.finish()
+    return numa
+
+
+def _distance(node: Node, default: int) -> int:
+    return node.whole_number(SELF_DISTANCE, MAX_DISTANCE, default)
 
 
 def _explicit(node: Node, zones: int, gpus: int) -> tuple[int, ...]:

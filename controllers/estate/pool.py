@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controllers.estate.fabric import Fabric
+from controllers.estate.mig import NO_MIG
 from controllers.estate.numa import Numa
 from controllers.estate.profile import GpuModel
 
@@ -27,4 +28,5 @@ class Pool:
     resources: Mapping[str, int] = field(default_factory=dict)  # other extended resources of each node, by name
     numa: Numa | None = None
     fabric: Fabric | None = None
+    mig: str = NO_MIG  # whether GPUs are partitioned
     mig_strategy: str = "none"

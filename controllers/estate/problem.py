@@ -21,8 +21,13 @@ class Problem:
 
 
 class Mistake(Exception):
-    """Ends the reading of one pool, or of the document; it does not leave this package."""
+    """Ends the reading of one pool, or of the document, for one or more problems; it does not leave this package."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+    @property
+    def problem(self) -> Problem:
+        """The first of them."""
+        return self.problems[0]

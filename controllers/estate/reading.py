@@ -104,12 +104,32 @@ def twice(duplicate: Duplicate, pool: str, document: str = "") -> Mistake:
     return Mistake(Problem(path, f"it is there twice, again in line {duplicate.line}", "keep one of them", pool))
 
 
+class Attempts:
+    """Reads several places, and goes on where there is a mistake in one of them."""
+
+    def __init__(self) -> None:
+        self._problems: dict[Problem, None] = {}  # each once, as several readers may meet the same one
+
+    def __call__(self, read: Callable[[], T], otherwise: T) -> T:
+        """What ``read`` gives, or ``otherwise`` after a mistake."""
+        try:
+            return read()
+        except Mistake as mistake:
+            self._problems.update(dict.fromkeys(mistake.problems))
+            return otherwise
+
+    def finish(self) -> None:
+        """Raises Mistake with all that was found."""
+        if self._problems:
+            raise Mistake(*self._problems)
+
+
 def collected(problems: list[Problem], read: Callable[[], T]) -> T | None:
-    """What ``read`` gives, or None after its mistake was added to ``problems``."""
+    """What ``read`` gives, or None after its mistakes were added to ``problems``."""
     try:
         return read()
     except Mistake as mistake:
-        problems.append(mistake.problem)
+        problems += mistake.problems
         return None
 
 

@@ -5,7 +5,7 @@ claims that were written for it select these devices.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -23,13 +23,25 @@ Attributes = dict[str, dict[str, Any]]
 
 def devices(api: DraApi, model: GpuModel, gpus: Iterable[Gpu]) -> list[dict[str, Any]]:
     """A device for each GPU, named ``gpu-<index>``."""
-    shared = _shared_attributes(model)
+    shared = shared_attributes(model)
     # In the server's own spelling, so that what is published compares equal with what was meant.
     capacity = {"memory": quantity.binary(Fraction(model.memory))} if model.memory else None
-    return [api.device(f"gpu-{gpu.index}", shared | _own_attributes(gpu), capacity) for gpu in gpus]
+    return [whole_gpu(api, gpu, shared, capacity) for gpu in gpus]
 
 
-def _own_attributes(gpu: Gpu) -> Attributes:
+def whole_gpu(
+    api: DraApi,
+    gpu: Gpu,
+    shared: Attributes,
+    capacity: Mapping[str, str] | None,
+    consumed: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """The device of one GPU: ``shared`` are the attributes of its model, ``consumed`` the counters it draws on."""
+    attributes = {"type": {"string": "gpu"}, **shared, **own_attributes(gpu)}
+    return api.device(f"gpu-{gpu.index}", attributes, capacity, consumed)
+
+
+def own_attributes(gpu: Gpu) -> Attributes:
     return {
         "uuid": {"string": gpu.uuid},
         "resource.kubernetes.io/pciBusID": {"string": gpu.pci_bus_id},
@@ -37,12 +49,13 @@ def _own_attributes(gpu: Gpu) -> Attributes:
     }
 
 
-def _shared_attributes(model: GpuModel) -> Attributes:
-    """What all GPUs of a model have; an attribute without a value is left out."""
+def shared_attributes(model: GpuModel) -> Attributes:
+    """What all devices of a model have; an attribute without a value is left out."""
     texts = {
         "productName": model.product,
         "brand": model.brand,
         "architecture": _ARCHITECTURES.get(model.architecture, model.architecture.capitalize()),
+        "addressingMode": model.addressing_mode,
     }
     versions = {
         "cudaComputeCapability": model.compute_capability,
@@ -50,7 +63,6 @@ def _shared_attributes(model: GpuModel) -> Attributes:
         "driverVersion": model.driver_version,
     }
     return {
-        "type": {"string": "gpu"},
         **{name: {"string": text[:MAX_TEXT]} for name, text in texts.items() if text},
         **{name: {"version": version} for name, text in versions.items() if (version := semantic_version(text))},
     }

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from controllers.api.core import Node
-from controllers.api.dra import MAX_DEVICES, ResourceSlice, slice_name
+from controllers.api.dra import ResourceSlice, slice_name
+from controllers.gpu_slices.contents import Content
 from controllers.gpu_slices.devices import DRIVER
 from controllers.runtime import owner_reference
 
@@ -18,8 +19,8 @@ class Plan:
     withdraw: tuple[ResourceSlice, ...] = ()
 
 
-def plan(node: Node, devices: Sequence[Mapping[str, Any]], present: Sequence[ResourceSlice]) -> Plan:
-    """How the slices of a node come to hold exactly these devices.
+def plan(node: Node, contents: Sequence[Content], present: Sequence[ResourceSlice]) -> Plan:
+    """How the slices of a node come to hold exactly this.
 
     Every change of content raises the generation of the whole pool, since schedulers take only slices of the newest
     one, and only all of them together: a pool that is half written offers nothing rather than something wrong.
@@ -27,29 +28,28 @@ def plan(node: Node, devices: Sequence[Mapping[str, Any]], present: Sequence[Res
     """
     by_name = {entry.name: entry for entry in present}
     generation = max((entry.pool_generation for entry in present), default=1)
-    wanted = desired(node, devices, generation)
+    wanted = desired(node, contents, generation)
     names = {manifest["metadata"]["name"] for manifest in wanted}
     left_over = tuple(entry for entry in present if entry.name not in names)
     if left_over or any(_differs(manifest, by_name) for manifest in wanted):
-        wanted = desired(node, devices, generation + 1)
+        wanted = desired(node, contents, generation + 1)
         return Plan(tuple(wanted), left_over)
     missing = [manifest for manifest in wanted if not _is_there(manifest, by_name, node)]
     return Plan(tuple(missing))
 
 
-def desired(node: Node, devices: Sequence[Mapping[str, Any]], generation: int) -> list[Mapping[str, Any]]:
-    """The slices of a node; none where it has no devices."""
-    parts = [devices[start : start + MAX_DEVICES] for start in range(0, len(devices), MAX_DEVICES)]
-    pool = {"name": node.name, "generation": generation, "resourceSliceCount": len(parts)}
+def desired(node: Node, contents: Sequence[Content], generation: int) -> list[Mapping[str, Any]]:
+    """The slices of a node, one for each content."""
+    pool = {"name": node.name, "generation": generation, "resourceSliceCount": len(contents)}
     return [
         {
             "metadata": {
                 "name": slice_name(node.name, DRIVER, number if number else None),
                 "ownerReferences": [owner_reference(node)],
             },
-            "spec": {"driver": DRIVER, "nodeName": node.name, "pool": pool, "devices": list(part)},
+            "spec": {"driver": DRIVER, "nodeName": node.name, "pool": pool, **content},
         }
-        for number, part in enumerate(parts)
+        for number, content in enumerate(contents)
     ]
 
 

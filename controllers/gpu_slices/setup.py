@@ -1,16 +1,17 @@
 """Publishes the GPU slices and keeps them."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from controllers.api.core import Node, is_simulated
 from controllers.api.dra import DraApi, ResourceSlice, node_of
-from controllers.estate import DRA, FAKE, Pool, gpus_of
-from controllers.gpu_slices.devices import DRIVER, devices
+from controllers.estate import DRA, DYNAMIC_MIG, FAKE, Pool, gpus_of
+from controllers.gpu_slices.contents import Content, contents
+from controllers.gpu_slices.devices import DRIVER
 from controllers.gpu_slices.plan import plan
+from controllers.gpu_slices.support import ASK_AGAIN, FIX, PartitionSupport
 from controllers.runtime import Manager, Selection
 from controllers.runtime.cache import Reader
-from controllers.runtime.errors import FieldConflict
+from controllers.runtime.errors import FieldConflict, RuntimeFault
 from controllers.runtime.owned import OwnedObjects
 from controllers.runtime.predicate import changed
 from controllers.runtime.rbac import READ_CACHED, Declaration, permissions
@@ -44,6 +45,7 @@ class GpuSlicesReconciler:
         slices: Reader[ResourceSlice],
         topology: TopologySource,
         dra: DraApi,
+        support: PartitionSupport,
         recorder: EventRecorder,
     ) -> None:
         self._owned = owned
@@ -51,6 +53,7 @@ class GpuSlicesReconciler:
         self._slices = slices
         self._topology = topology
         self._dra = dra
+        self._support = support
         self._recorder = recorder
 
     async def reconcile(self, request: Request) -> Result:
@@ -62,31 +65,35 @@ class GpuSlicesReconciler:
         pool = self._topology.pool_of(node)
         if isinstance(pool, Undecided):
             return DONE
-        offered = self._devices(node, pool)
-        if offered:
-            await self._publish(node, offered, present)
-        else:
+        if pool is None or not self._is_served(node, pool):
             await self._withdraw(present)
+            return DONE
+        if pool.mig == DYNAMIC_MIG and (why := await self._support.refusal()):
+            self._warn_of_mig(pool, why)
+            await self._withdraw(present)
+            return Result(requeue_after=ASK_AGAIN)
+        await self._publish(node, contents(self._dra, pool, gpus_of(node.name, pool)), present)
         return DONE
 
-    def _devices(self, node: Node, pool: Pool | None) -> list[dict[str, Any]]:
-        """The devices that a node should offer."""
-        if pool is None or pool.offered != DRA or pool.backend != FAKE:
-            return []
-        if not is_simulated(node, self._topology.estate.pool_label):
-            return []
-        return devices(self._dra, pool.gpu, gpus_of(node.name, pool))
+    def _is_served(self, node: Node, pool: Pool) -> bool:
+        """Whether the GPUs of a node are devices of ours."""
+        simulated = is_simulated(node, self._topology.estate.pool_label)
+        return simulated and pool.offered == DRA and pool.backend == FAKE
 
-    async def _publish(self, node: Node, offered: Sequence[dict[str, Any]], present: Sequence[ResourceSlice]) -> None:
+    async def _publish(self, node: Node, offered: Sequence[Content], present: Sequence[ResourceSlice]) -> None:
         by_name = {entry.name: entry for entry in present}
         steps = plan(node, offered, present)
         for manifest in steps.write:
             name = manifest["metadata"]["name"]
             try:
-                await self._owned.ensure(manifest, by_name.get(name))
+                written = await self._owned.ensure(manifest, by_name.get(name))
             except FieldConflict as error:
                 self._warn_of_foreign_slice(node, name, error.message)
                 return
+            if written.spec != manifest["spec"]:
+                # Without their counters, instances would be given away that have no room beside each other.
+                self._support.lost()
+                raise RuntimeFault(f"ResourceSlice {name} is stored otherwise than it was sent: looking again")
         for left_over in steps.withdraw:
             if not await self._owned.withdraw(left_over):
                 self._warn_of_foreign_slice(node, left_over.name, f"it offers devices of {DRIVER} on this node, too")
@@ -95,6 +102,10 @@ class GpuSlicesReconciler:
         """Where the node is gone, left its pool, or offers its GPUs otherwise."""
         for entry in present:
             await self._owned.withdraw(entry)
+
+    def _warn_of_mig(self, pool: Pool, why: str) -> None:
+        note = f"nodePools.{pool.name}.gpu.mig: {why}, so no GPUs of this pool are published: {FIX}"
+        self._topology.warn("MigNotSupported", note, "PublishSlices")
 
     def _warn_of_foreign_slice(self, node: Node, name: str, why: str) -> None:
         self._recorder.event(
@@ -114,12 +125,15 @@ def setup(manager: Manager, dra: DraApi, topology: TopologySource) -> None:
     slices.add_index(BY_NODE, lambda entry: filter(None, (entry.node_name,)))
     nodes = manager.reader(Node)
     # A driver cannot be changed, so it stays with whoever made the slice.
-    owned = OwnedObjects(manager.client_for(DECLARATION), kind, proof=("f:spec", "f:driver"))
+    client = manager.client_for(DECLARATION)
+    owned = OwnedObjects(client, kind, proof=("f:spec", "f:driver"))
+    support = PartitionSupport(client, kind, dra, manager.clock)
+    manager.readiness.add(NAME, lambda: None, note=lambda: support.known_refusal or None)
 
     controller = (
         manager.controller(NAME)
         .for_(Node, when=changed(lambda node: (node.labels, node.metadata.annotations, node.deleting)))
         .watches(kind, maps_to=node_of)
-        .reconciles_with(GpuSlicesReconciler(owned, nodes, slices, topology, dra, manager.recorder(NAME)))
+        .reconciles_with(GpuSlicesReconciler(owned, nodes, slices, topology, dra, support, manager.recorder(NAME)))
     )
     topology.wakes(controller, lambda: topology.nodes(nodes.list()))

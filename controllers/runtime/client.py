@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
+from controllers.runtime import finalizers
 from controllers.runtime.clock import Clock, SystemClock
 from controllers.runtime.errors import (
     ApiError,
@@ -332,15 +333,11 @@ class Client:
 
     async def create(self, kind: type[T], body: Mapping[str, Any]) -> T:
         """POSTs a new object. Raises AlreadyExists where the name is taken: nothing is ever adopted."""
-        self._check(kind.resource, "create")
-        namespace = body["metadata"].get("namespace", "")
-        response = await self._send(
-            "POST",
-            kind.resource.path(namespace),
-            query=(("fieldManager", self.field_manager),),
-            body=_identified(kind.resource, body),
-        )
-        return self._written(kind, response)
+        return self._written(kind, await self._create(kind, body))
+
+    async def dry_run_create(self, kind: type[T], body: Mapping[str, Any]) -> T:
+        """What the server would make of a new object, which is not stored. Raises as ``create`` does."""
+        return kind.decode((await self._create(kind, body, (("dryRun", "All"),))).body)
 
     async def update(self, kind: type[T], whole: Mapping[str, Any], *, subresource: str = "") -> T:
         """PUTs a whole object, as ``get_dict`` gave it and with changes; what it lacks is deleted.
@@ -425,13 +422,17 @@ class Client:
             raise Conflict(message, code=409, reason="Conflict") from error
         return self._written(type(observed), response)
 
+    async def add_finalizer(self, observed: T, finalizer: str) -> T:
+        """Puts one finalizer on. Raises Conflict where the object changed, ObjectGone where it is no more, and
+        ConfigurationError where it is being deleted."""
+        operations = finalizers.addition(observed, finalizer)
+        return await self.json_patch(observed, operations) if operations else observed
+
     async def remove_finalizer(self, observed: T, finalizer: str) -> T | None:
         """Takes one finalizer off; None where the object was already gone. Raises Conflict where it changed."""
-        finalizers = observed.metadata.finalizers
-        if finalizer not in finalizers:
+        operations = finalizers.removal(observed, finalizer)
+        if not operations:
             return observed
-        path = f"/metadata/finalizers/{finalizers.index(finalizer)}"
-        operations = [{"op": "test", "path": path, "value": finalizer}, {"op": "remove", "path": path}]
         try:
             return await self.json_patch(observed, operations)
         except ObjectGone:
@@ -468,6 +469,17 @@ class Client:
         _note(Write(type(observed), observed.key, observed.uid, _version_if_it_stays(response.body)))
 
     # -- the wire -----------------------------------------------------------------------------------------------------
+
+    async def _create(
+        self, kind: type[KubeObject], body: Mapping[str, Any], query: tuple[tuple[str, str], ...] = ()
+    ) -> HttpResponse:
+        self._check(kind.resource, "create")
+        return await self._send(
+            "POST",
+            kind.resource.path(body["metadata"].get("namespace", "")),
+            query=(("fieldManager", self.field_manager), *query),
+            body=_identified(kind.resource, body),
+        )
 
     async def _apply(
         self, resource: Resource, body: Mapping[str, Any], *, subresource: str = "", force: bool

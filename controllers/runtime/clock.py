@@ -45,3 +45,8 @@ class SystemClock:
 def rfc3339_micro(moment: datetime) -> str:
     """Kubernetes ``MicroTime``: UTC, always six digits after the second, ``Z`` at the end."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def rfc3339(moment: datetime) -> str:
+    """Kubernetes ``Time``: UTC, whole seconds, ``Z`` at the end."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

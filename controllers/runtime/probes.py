@@ -27,12 +27,13 @@ logger = logs.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One check as a probe sees it; ``reason`` None means healthy."""
+    """One check as a probe sees it; ``reason`` None means healthy, ``note`` is what there is to say even then."""
 
     name: str
     reason: str | None = None
     public: bool = False
     excluded: bool = False
+    note: str | None = None
 
     @property
     def failed(self) -> bool:
@@ -45,13 +46,15 @@ class CheckResult:
     def line(self) -> str:
         if self.failed:
             return f"[-]{self.name} failed: {self.shown_reason}"
-        return f"[+]{self.name} {'excluded: ' if self.excluded else ''}ok"
+        noted = f": {_one_line(self.note)}" if self.note else ""
+        return f"[+]{self.name} {'excluded: ' if self.excluded else ''}ok{noted}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
     check: Check
     public: bool
+    note: Check
 
 
 class Checks:
@@ -61,11 +64,14 @@ class Checks:
         self._checks: dict[str, _Registered] = {}
         self._last: dict[str, str | None] = {}
 
-    def add(self, name: str, check: Check, *, public: bool = False) -> None:
-        """Adds a check; ``public`` shows its reason to whoever asks. Raises ConfigurationError for a taken name."""
+    def add(self, name: str, check: Check, *, public: bool = False, note: Check = lambda: None) -> None:
+        """Adds a check; ``public`` shows its reason to whoever asks. Raises ConfigurationError for a taken name.
+
+        ``note`` says what keeps nobody from being healthy and is worth knowing all the same; it is public.
+        """
         if name in self._checks:
             raise ConfigurationError(f"there are two health checks named {name}")
-        self._checks[name] = _Registered(check, public)
+        self._checks[name] = _Registered(check, public, note)
 
     def names(self) -> Sequence[str]:
         return sorted(self._checks) or ["ping"]
@@ -82,7 +88,7 @@ class Checks:
                 logger.info("health check passes again", check=name)
             else:
                 logger.warning("health check fails", check=name, reason=reason)
-        return CheckResult(name, reason, registered.public)
+        return CheckResult(name, reason, registered.public, note=_run(registered.note))
 
 
 def report(results: Sequence[CheckResult], unknown_excludes: Sequence[str], *, verbose: bool) -> str:

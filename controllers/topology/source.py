@@ -56,7 +56,7 @@ class TopologySource:
         configs.add_handler(lambda _change: self._stale.set())
         profiles.add_handler(lambda _change: self._stale.set())
         manager.add("topology", self._follow)
-        manager.readiness.add("topology", self._missing, public=True)
+        manager.readiness.add("topology", self._missing, public=True, note=self._mistakes)
 
     @property
     def estate(self) -> Estate:
@@ -88,6 +88,12 @@ class TopologySource:
         controller.watches(TopologyConfig, maps_to=lambda _: requests())
         controller.watches(GpuProfile, maps_to=lambda _: requests())
 
+    def warn(self, reason: str, note: str, action: str) -> None:
+        """Records an Event about the document: of something that is sound in it and cannot be served here."""
+        config = self._configs.get(self._key)
+        if config is not None:
+            self._recorder.event(config, "Warning", reason, note, action)
+
     async def _follow(self) -> None:
         """Reads every state of the ConfigMaps, also where nobody asks: the next one may be unreadable."""
         while True:
@@ -106,6 +112,10 @@ class TopologySource:
             return None
         self._refresh()
         return self._unreadable or None
+
+    def _mistakes(self) -> str | None:
+        """What is wrong with single pools."""
+        return "; ".join(map(str, self._estate.problems)) or None
 
     def _reload(self) -> None:
         config = self._configs.get(self._key)

@@ -5,9 +5,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -71,6 +71,16 @@ class Samples:
     reads: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one controller alone takes to publish its part of the estate."""
+
+    took: float  # seconds from the start of the process to its last write
+    cpu: float  # seconds
+    resident: float  # MiB
+    writes: int
+
+
 @dataclass
 class Site:
     """A cluster with everything installed, in which no controller runs, and its admin."""
@@ -90,11 +100,16 @@ def cluster(kind: str) -> Iterator[Environment]:
     with tempfile.TemporaryDirectory(prefix="gpu-mirage-bench-") as directory:
         place = Path(directory)
         with ControlPlane(place) if kind == LOCAL else SandboxEnvironment(place) as environment:
-            for part in ("config/overlays/all-in-one", "crds/noderesourcetopology"):
-                environment.kubectl("apply", "--server-side", "-k", str(REPOSITORY / part))
-            environment.kubectl("delete", "deployments", "--all", "-n", NAMESPACE)
+            _install(environment, "config/overlays/all-in-one", "crds/noderesourcetopology")
             environment.kubectl("wait", "--for=condition=Established", "customresourcedefinitions", "--all")
             yield environment
+
+
+def _install(environment: Environment, *directories: str) -> None:
+    """Installs as a user would; the controllers run as processes instead of pods."""
+    for directory in directories:
+        environment.kubectl("apply", "--server-side", "-k", str(REPOSITORY / directory))
+    environment.kubectl("delete", "deployments", "--all", "-n", NAMESPACE)
 
 
 async def measure(kind: str, environment: Environment, plan: Plan) -> list[Table | WriteList]:
@@ -113,7 +128,9 @@ async def measure(kind: str, environment: Environment, plan: Plan) -> list[Table
         quiet = await _quiet(site)
         delays = await _churn(site, names)
         site.process.stop()
-    return [_table(kind, plan, samples), _write_list(kind, plan, samples), quiet, _delays(kind, plan, delays)]
+        apart = await _apart(site)
+    publication = _table(kind, plan, samples), _write_list(kind, plan, samples)
+    return [*publication, quiet, _delays(kind, plan, delays), *_apart_tables(kind, plan, apart)]
 
 
 @asynccontextmanager
@@ -293,6 +310,48 @@ async def _churn(site: Site, old: Sequence[str]) -> list[float]:
     return [last[name] - made[name] for name in names]
 
 
+# -- each controller by itself --------------------------------------------------------------------------------------
+
+
+async def _apart(site: Site) -> dict[str, Cost]:
+    """What each controller costs as a process of its own, one after another on the same nodes; each finds nothing."""
+    await _clear(site)
+    names = _names("apart", site.plan.estate_nodes)
+    await _make_nodes(site, pool_nodes(names))
+    return {part: await _cost(site, part, names) for part in WRITES_OF}
+
+
+async def _cost(site: Site, part: str, names: Sequence[str]) -> Cost:
+    package, account = part.replace("-", "_"), f"gpu-mirage-{part}"
+    _install(site.environment, f"config/base/{part}")
+    process = ControllerProcess(site.environment, package=package, account=account, name=part)
+    audit = AuditLog(site.environment.layout.audit_log, f"system:serviceaccount:{NAMESPACE}:{account}")
+    await audit.restart()
+    pid = process.start(wait=False)
+    try:
+        one = replace(site, process=process, audit=audit)
+        written = await _settled(one, sum(WRITES_OF[part](number) for number in range(len(names))))
+        usage, began = usage_of(pid), psutil.Process(pid).create_time()
+    finally:
+        process.stop()
+    return Cost(written[-1].at - began, usage.cpu, usage.resident, len(written))
+
+
+def _offers_slices(number: int) -> int:
+    return int(pool_of(number).offered == DRA)
+
+
+WRITES_OF: Mapping[str, Callable[[int], int]] = {
+    "node-pool": lambda _number: 2,
+    "extended-resource": lambda number: 1 - _offers_slices(number),
+    "gpu-fractioning": lambda number: 1 - _offers_slices(number),  # sees what the one before it has written
+    "gpu-slices": _offers_slices,
+    "channel-slices": lambda _number: 1,
+    "node-resource-topology": lambda _number: 1,
+}
+"""How many writes each controller has for a node, by the node's number."""
+
+
 # -- reports ----------------------------------------------------------------------------------------------------------
 
 
@@ -323,6 +382,19 @@ def _delays(kind: str, plan: Plan, delays: Sequence[float]) -> Table:
     ]
     pace = f"{plan.churn_per_minute:.0%} of {plan.estate_nodes:,} nodes replaced per minute, {len(delays)} in all"
     return Table(f"{pace}, on {NAMES[kind]}: from the creation of a node until all of it is published", rows)
+
+
+def _apart_tables(kind: str, plan: Plan, apart: Mapping[str, Cost]) -> list[Table]:
+    title = f"Each controller in a process of its own, {plan.estate_nodes:,} nodes on {NAMES[kind]}"
+    values: Sequence[tuple[str, str, Callable[[Cost], float]]] = (
+        ("from its start to its last write", "s", lambda cost: cost.took),
+        ("CPU until then", "s", lambda cost: cost.cpu),
+        ("resident memory then", "MiB", lambda cost: cost.resident),
+    )
+    return [
+        Table(f"{title}: {name}", [Comparison(part, unit, [value(cost)]) for part, cost in apart.items()])
+        for name, unit, value in values
+    ]
 
 
 def _write_list(kind: str, plan: Plan, samples: Samples) -> WriteList:

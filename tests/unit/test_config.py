@@ -141,7 +141,7 @@ def test_the_topology_that_is_installed_has_no_mistake() -> None:
     (document,) = (m["data"]["topology.yml"] for m in build("config/topology"))
     estate = load(document)
     assert estate.problems == ()
-    assert set(estate.pools) == {"default", "dra"}
+    assert set(estate.pools) == {"default", "dra", "mig"}
 
 
 def test_default_installs_everything_at_once() -> None:
@@ -330,6 +330,20 @@ def test_sample_workers_claim_the_channel_of_the_sample_domain() -> None:
     assert claim["resourceClaimTemplateName"] == domain["spec"]["channel"]["resourceClaimTemplate"]["name"]
     assert pods["containers"][0]["resources"]["claims"] == [{"name": claim["name"]}]
     assert pods["topologySpreadConstraints"][0]["topologyKey"] == "nvidia.com/gpu.clique"
+
+
+def test_sample_pods_claim_devices_that_the_topology_to_begin_with_offers() -> None:
+    samples = list(yaml.safe_load_all((ROOT / "config/samples/gpus.yaml").read_text()))
+    templates = {m["metadata"]["name"]: m["spec"]["spec"]["devices"] for m in samples if "Template" in m["kind"]}
+    pods = [m["spec"] for m in samples if m["kind"] == "Pod"]
+    (document,) = (m["data"]["topology.yml"] for m in build("config/topology"))
+    instances = {profile.name for profile in load(document).pools["mig"].gpu.mig}
+
+    assert {pod["resourceClaims"][0]["resourceClaimTemplateName"] for pod in pods} == templates.keys()
+    assert all("/" not in pod["containers"][0]["image"] for pod in pods)
+    (request,) = templates["mig-instance"]["requests"]
+    expression = request["exactly"]["selectors"][0]["cel"]["expression"]
+    assert any(f'profile == "{name}"' in expression for name in instances)
 
 
 @pytest.mark.parametrize("directory", [*DEPLOYED, "config/samples"])

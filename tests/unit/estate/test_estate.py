@@ -425,3 +425,33 @@ def test_aliases_and_merge_keys_work_as_usual() -> None:
     assert estate.problems == ()
     models = {name: (each.gpu.memory // GIB, each.gpu_count) for name, each in estate.pools.items()}
     assert models == {"a": (80, 2), "b": (80, 2), "c": (16, 2), "d": (40, 2)}
+
+
+def test_all_that_is_wrong_with_a_pool_is_reported_at_once() -> None:
+    estate = pools(
+        "  p:\n"
+        "    gpu: {backend: real, profile: h100, offered: twice, overrides: {device_defaults: {brand: [], name: 7}}}\n"
+        "    resources: [{a.b/c: -1, d: 1}, 5]\n"
+        "    numa: {zones: 2}\n"
+        "    fabric: {nodesPerClique: 99}\n"
+        "    extra: 1\n"
+        "  q: {gpu: {profile: h100}, numa: {zones: 99, topologyManagerPolicy: strict, distances: {self: 0}}}\n"
+    )
+    assert [problem.path.removeprefix("nodePools.") for problem in estate.problems] == [
+        "p.extra",
+        "p.gpu.overrides.device_defaults.name",
+        "p.gpu.overrides.device_defaults.brand",
+        "p.gpu.offered",
+        "p.gpu.backend",
+        "p.resources[0].a.b/c",
+        "p.resources[0].d",
+        "p.resources[1]",
+        "p.fabric.clusterUUID",
+        "q.numa.zones",
+        "q.numa.topologyManagerPolicy",
+        "q.numa.distances.self",
+    ]
+
+
+def test_the_same_mistake_is_reported_once_however_many_fields_meet_it() -> None:
+    assert [problem.path for problem in pools("  p: {gpu: 7}\n").problems] == ["nodePools.p.gpu"]

@@ -13,6 +13,7 @@ def test_a_node_has_the_labels_of_gpu_feature_discovery() -> None:
         "nvidia.com/gpu.count": "8",
         "nvidia.com/gpu.replicas": "1",
         "nvidia.com/gpu.sharing-strategy": "none",
+        "nvidia.com/mig.capable": "true",
         "nvidia.com/mig.strategy": "mixed",
         "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
         "nvidia.com/gpu.memory": "81920",
@@ -70,4 +71,12 @@ def test_a_product_that_is_no_label_value_becomes_one_or_none() -> None:
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
 def test_every_label_that_a_pool_can_have_is_among_the_keys(name: str) -> None:
     labels = node_labels(pool(f"{{gpu: {{profile: {name}}}}}"), "c.1")
-    assert labels.keys() == label_keys()
+    without = set() if "nvidia.com/mig.capable" in labels else {"nvidia.com/mig.capable"}
+    assert labels.keys() | without == label_keys()
+
+
+def test_only_gpus_that_can_be_partitioned_are_labelled_so() -> None:
+    capable = {
+        name for name in BUILT_IN if "nvidia.com/mig.capable" in node_labels(pool(f"{{gpu: {{profile: {name}}}}}"))
+    }
+    assert capable == {"a100", "h100", "h200", "b200", "gb200", "gb300"}

@@ -87,7 +87,7 @@ def test_a_quantity_may_be_a_number_or_text(text: str) -> None:
         ("{zones: -1}", ".zones"),
         ("{zones: 65}", ".zones"),
         ("{zones: two}", ".zones"),
-        ("{zone: 2}", ".zone"),
+        ("{zone: 2, zones: 2}", ".zone"),
         ("{zones: 2, gpusPerZone: [8]}", ".gpusPerZone"),
         ("{zones: 2, gpusPerZone: []}", ".gpusPerZone"),
         ("{zones: 2, gpusPerZone: [4, 3]}", ".gpusPerZone"),

@@ -35,6 +35,13 @@ def test_a_gpu_has_every_attribute_of_the_real_drivers_devices() -> None:
     assert roots == ["pci0000:00"] * 4 + ["pci0001:00"] * 4
 
 
+def test_gpus_that_share_memory_with_their_cpu_say_how() -> None:
+    for profile, mode in (("gb200", {"string": "ATS"}), ("b200", None)):
+        pool = load(f"nodePools: {{p: {{gpu: {{profile: {profile}}}}}}}").pools["p"]
+        found = devices(V1, pool.gpu, gpus_of("n", pool))[0]
+        assert found["attributes"].get("addressingMode") == mode
+
+
 def test_what_a_profile_does_not_say_is_left_out() -> None:
     pool = load("nodePools: {p: {gpu: {overrides: {device_count: 1}}}}").pools["p"]
 

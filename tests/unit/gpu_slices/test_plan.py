@@ -7,6 +7,7 @@ import msgspec
 
 from controllers.api.core import Node
 from controllers.api.dra import ResourceSlice
+from controllers.gpu_slices.contents import Content
 from controllers.gpu_slices.plan import desired, plan
 from controllers.runtime import ObjectMeta
 
@@ -18,13 +19,17 @@ def gpus(count: int) -> list[dict[str, Any]]:
     return [{"name": f"gpu-{index}"} for index in range(count)]
 
 
+def parts(devices: Sequence[dict[str, Any]]) -> list[Content]:
+    return [{"devices": list(devices[start : start + 128])} for start in range(0, len(devices), 128)]
+
+
 def published(devices: Sequence[dict[str, Any]], generation: int = 1, node: Node = NODE) -> list[ResourceSlice]:
-    return [ResourceSlice.decode(msgspec.json.encode(body)) for body in desired(node, devices, generation)]
+    return [ResourceSlice.decode(msgspec.json.encode(body)) for body in desired(node, parts(devices), generation)]
 
 
 def written(devices: Sequence[dict[str, Any]], present: Sequence[ResourceSlice]) -> list[tuple[str, int, int]]:
     """Name, generation and number of slices of each write."""
-    steps = plan(NODE, devices, present).write
+    steps = plan(NODE, parts(devices), present).write
     pools = [(step["metadata"]["name"], step["spec"]["pool"]) for step in steps]
     return [(name, pool["generation"], pool["resourceSliceCount"]) for name, pool in pools]
 
@@ -33,8 +38,8 @@ def test_a_new_node_gets_the_first_generation() -> None:
     assert written(gpus(8), []) == [(FIRST, 1, 1)]
 
 
-def test_devices_are_split_where_a_slice_is_full_and_every_slice_knows_their_number() -> None:
-    steps = plan(NODE, gpus(129), []).write
+def test_every_slice_knows_how_many_there_are() -> None:
+    steps = plan(NODE, parts(gpus(129)), []).write
 
     assert [len(step["spec"]["devices"]) for step in steps] == [128, 1]
     assert written(gpus(129), []) == [(FIRST, 1, 2), (SECOND, 1, 2)]
@@ -42,7 +47,7 @@ def test_devices_are_split_where_a_slice_is_full_and_every_slice_knows_their_num
 
 
 def test_what_is_as_it_should_be_costs_no_write() -> None:
-    assert plan(NODE, gpus(200), published(gpus(200), 7)) == plan(NODE, [], [])
+    assert plan(NODE, parts(gpus(200)), published(gpus(200), 7)) == plan(NODE, [], [])
 
 
 def test_a_change_raises_the_generation_of_all_slices() -> None:
@@ -60,7 +65,7 @@ def test_a_slice_that_was_deleted_comes_back_in_its_generation() -> None:
 def test_fewer_devices_take_the_old_slices_away_after_the_new_ones_are_there() -> None:
     present = published(gpus(200), 7)
 
-    steps = plan(NODE, gpus(8), present)
+    steps = plan(NODE, parts(gpus(8)), present)
 
     assert [step["metadata"]["name"] for step in steps.write] == [FIRST]
     assert steps.write[0]["spec"]["pool"]["generation"] == 8

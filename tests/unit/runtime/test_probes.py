@@ -77,6 +77,16 @@ def test_public_check_shows_its_reason_on_one_line() -> None:
     )
 
 
+def test_a_note_is_shown_with_a_check_that_passes() -> None:
+    made = Checks()
+    made.add("topology", healthy, note=lambda: "pool a:\nno such profile")
+    made.add("failing", broken, note=lambda: "not told")
+    assert get("/readyz?verbose", readiness=made) == (
+        500,
+        "[-]failing failed: reason withheld\n[+]topology ok: pool a: no such profile\nhealthz check failed\n",
+    )
+
+
 def test_excluded_check_does_not_count_and_is_not_run() -> None:
     def must_not_run() -> str | None:
         raise AssertionError("was run")

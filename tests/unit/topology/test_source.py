@@ -162,9 +162,18 @@ def test_a_topology_that_is_taken_away_makes_ready_no_more_and_stays_in_force() 
         assert on(Server(config(good), changes=(change,)), look) == (True, ["a"])
 
 
-def test_one_bad_pool_makes_nobody_not_ready_but_is_counted() -> None:
-    def look(_source: TopologySource, manager: Manager) -> tuple[str | None, bool]:
-        reason = manager.readiness.result("topology").reason
-        return reason, "gpu_mirage_topology_problems 1.0" in manager.metrics.render().decode()
+def test_one_bad_pool_makes_nobody_not_ready_but_is_counted_and_noted() -> None:
+    def look(_source: TopologySource, manager: Manager) -> tuple[str | None, str | None, bool]:
+        result = manager.readiness.result("topology")
+        return result.reason, result.note, "gpu_mirage_topology_problems 1.0" in manager.metrics.render().decode()
 
-    assert on(Server(config("nodePools: {a: 7, b: {gpu: {profile: t4}}}")), look) == (None, True)
+    note = "nodePools.a: 7 is not a map: write it as `name: value` lines"
+    assert on(Server(config("nodePools: {a: 7, b: {gpu: {profile: t4}}}")), look) == (None, note, True)
+
+
+def test_what_cannot_be_served_here_is_told_about_the_document() -> None:
+    server = Server(config("nodePools: {a: {gpu: {profile: t4}}}"))
+    on(server, lambda source, _manager: source.warn("MigNotSupported", "nodePools.a.gpu.mig: no", "PublishSlices"))
+    assert [(event["reason"], event["regarding"]["name"]) for event in server.events] == [
+        ("MigNotSupported", "topology")
+    ]
