@@ -43,6 +43,11 @@ class Answer:
 Reply = Answer | Exception
 """An exception as reply is raised instead of answering."""
 
+_NO_INITIAL_EVENTS = Answer(
+    422,
+    body={"kind": "Status", "code": 422, "reason": "Invalid", "message": "sendInitialEvents is forbidden for watch"},
+)
+
 
 class ScriptedTransport:
     """A ``Transport`` that answers from a script and remembers what it was asked.
@@ -50,10 +55,16 @@ class ScriptedTransport:
     ``script`` is the replies in the order of the requests, or a function from request to reply. As with the real
     transport, a silence of ``request.timeout`` seconds raises TransportError. A request beyond the end of the script
     raises AssertionError.
+
+    A watch that is to begin with the state is refused and not remembered, as by a server that cannot do that, so that
+    scripts need lists and plain watches only; with ``initial_events`` the script answers those, too.
     """
 
-    def __init__(self, script: Iterable[Reply] | Callable[[HttpRequest], Reply]) -> None:
+    def __init__(
+        self, script: Iterable[Reply] | Callable[[HttpRequest], Reply], *, initial_events: bool = False
+    ) -> None:
         self._reply = script if callable(script) else _in_turn(script)
+        self._initial_events = initial_events
         self.requests: list[HttpRequest] = []
         self.closed = False
 
@@ -63,6 +74,9 @@ class ScriptedTransport:
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
+        if not self._initial_events and ("sendInitialEvents", "true") in request.query:
+            yield _ScriptedStream(_NO_INITIAL_EVENTS, request)
+            return
         self.requests.append(request)
         reply = self._reply(request)
         if isinstance(reply, Exception):

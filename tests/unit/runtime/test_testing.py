@@ -322,6 +322,17 @@ def test_stall_without_a_timeout_is_a_deadlock() -> None:
         run_virtual(transport.request(HttpRequest("GET", "/x", timeout=float("inf"))))
 
 
+def test_watch_that_begins_with_the_state_is_left_to_the_script_only_where_it_says_so() -> None:
+    request = HttpRequest("GET", "/api/v1/pods", (("watch", "true"), ("sendInitialEvents", "true")))
+
+    async def ask(transport: ScriptedTransport) -> tuple[int, int]:
+        async with transport.stream(request) as stream:
+            return stream.status, len(transport.requests)
+
+    assert run_virtual(ask(ScriptedTransport([]))) == (422, 0)
+    assert run_virtual(ask(ScriptedTransport([Answer()], initial_events=True))) == (200, 1)
+
+
 def test_empty_json_body_is_sent() -> None:
     assert run_virtual(ScriptedTransport([Answer(body={})]).request(WATCH)).body == b"{}"
 
