@@ -1,6 +1,7 @@
 """The tests among the documentation's examples pass, as they would in a project of their own."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,3 +27,14 @@ def test_example_tests_typecheck() -> None:
 
     assert files
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_examples_on_the_page_about_testing_run() -> None:
+    page = ROOT / "docs" / "framework" / "testing.md"
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    whole = [block for block in blocks if block.startswith(("import ", "from "))]
+
+    assert len(whole) == 2
+    for block in whole:
+        assert "assert " in block
+        exec(compile(block, page.name, "exec"), {"__name__": "page"})
