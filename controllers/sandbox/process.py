@@ -22,7 +22,7 @@ class SandboxProcess:
 
     ``directory`` gets the kubeconfig and the log; ``arguments`` are further flags, such as ``--admin`` or
     ``--data-dir``. One that is started again has the port of the first start; with ``--data-dir`` its kubeconfigs and
-    objects are still good then.
+    objects are still good then. It outlives a process that is killed before it leaves the block.
     """
 
     def __init__(self, directory: Path, arguments: Sequence[str] = ()) -> None:

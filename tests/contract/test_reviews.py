@@ -15,7 +15,7 @@ RBAC = "/apis/rbac.authorization.k8s.io"
 TOKENS = f"{AUTHENTICATION}/tokenreviews"
 RIGHTS = f"{AUTHORIZATION}/subjectaccessreviews"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
-EFFECT_TIMEOUT = 10.0  # seconds until a role must hold
+EFFECT_TIMEOUT = 30.0  # seconds until a role must hold; the real server remembers for 10 whom a token stands for
 
 Attributes = dict[str, Any]
 

@@ -12,7 +12,7 @@ EXAMPLES = ROOT / "docs" / "examples"
 
 def test_example_tests_pass() -> None:
     # Without the options of this project, which nobody else has.
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--override-ini=addopts=", EXAMPLES]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--override-ini=addopts=", str(EXAMPLES)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -20,7 +20,7 @@ def test_example_tests_pass() -> None:
 
 
 def test_example_tests_typecheck() -> None:
-    files = sorted(EXAMPLES.glob("test_*.py"))
+    files = sorted(str(file) for file in EXAMPLES.glob("test_*.py"))
     command = [sys.executable, "-m", "mypy", "--strict", *files]
     variables = os.environ | {"MYPYPATH": str(EXAMPLES)}
     checked = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)

@@ -29,7 +29,7 @@ async def connected(kubeconfig: str | Path, field_manager: str = "test") -> Asyn
 
 @asynccontextmanager
 async def running(
-    client: Client, setup: Callable[[Manager], None], options: ManagerOptions = QUIET
+    client: Client, setup: Callable[[Manager], object], options: ManagerOptions = QUIET
 ) -> AsyncIterator[Manager]:
     """Runs the controllers that ``setup`` declares while the block runs, which begins at once: ``eventually`` waits.
 
