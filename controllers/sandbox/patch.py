@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any, Final, TypeAlias
 
 from controllers.sandbox import notation
-from controllers.sandbox.errors import StatusError, bad_request
+from controllers.sandbox.errors import Cause, StatusError, bad_request
 from controllers.sandbox.typeschema import TypeSchema
 
 Object: TypeAlias = dict[str, Any]
@@ -33,11 +33,7 @@ def json_patch(live: Object, operations: Sequence[Mapping[str, Any]] | None, *, 
     """
     if operations is None:
         return live
-    if not isinstance(operations, list):
-        raise _undecodable(operations, "[]handlers.jsonPatchOp")
-    for operation in operations:
-        if not _readable(operation, typed):
-            raise _undecodable(operation, "handlers.jsonPatchOp")
+    _check_readable(operations, typed)
     if len(operations) > MAX_OPERATIONS:
         raise StatusError(
             413,
@@ -52,6 +48,19 @@ def json_patch(live: Object, operations: Sequence[Mapping[str, Any]] | None, *, 
         # One text for everything is what the real server answers, too.
         raise _refused() from None
     return document.root
+
+
+def _check_readable(operations: Any, typed: bool) -> None:
+    whole, part = ("[]handlers.jsonPatchOp", "handlers.jsonPatchOp") if typed else _UNTYPED
+    refusal = _undecodable if typed else _unread
+    if not isinstance(operations, list):
+        raise refusal(operations, whole)
+    for operation in operations:
+        if not _readable(operation, typed):
+            raise refusal(operation, part)
+
+
+_UNTYPED: Final = ("jsonpatch.Patch", "jsonpatch.Operation")
 
 
 def _readable(operation: Any, typed: bool) -> bool:
@@ -133,8 +142,11 @@ def _place(part: str, items: list[Any]) -> int:
 
 
 def _undecodable(content: Any, wanted: str) -> StatusError:
-    kind = notation.json_kind(content)
-    return bad_request(f"error decoding patch: json: cannot unmarshal {kind} into Go value of type {wanted}")
+    return bad_request(f"error decoding patch: {_unread(content, wanted).message}")
+
+
+def _unread(content: Any, wanted: str) -> StatusError:
+    return bad_request(f"json: cannot unmarshal {notation.json_kind(content)} into Go value of type {wanted}")
 
 
 def _refused() -> StatusError:
@@ -146,9 +158,16 @@ def _failed(why: str) -> StatusError:
     return StatusError(500, "", why)
 
 
-def merge_patch(live: Object, patch: Any) -> Object:
-    """The object after a merge patch: objects merge, null deletes, all else replaces. Raises StatusError 400."""
-    if patch is None:
+def merge_patch(live: Object, patch: Any, *, typed: bool = True) -> Object:
+    """The object after a merge patch: objects merge, null deletes, all else replaces.
+
+    What is no object is refused in other words where the patch is not ``typed``. Raises StatusError 400 and 422.
+    """
+    if isinstance(patch, list) and not typed:
+        # It replaces the object, and only what comes of that is refused.
+        cause = Cause("FieldValueInvalid", f'Invalid value: "{notation.plain(patch)}": it is no object', "patch")
+        raise StatusError(422, "Invalid", f' "" is invalid: patch: {cause.message}', [cause])
+    if patch is None or (not isinstance(patch, dict) and not typed):
         raise bad_request("Invalid JSON Patch")
     if not isinstance(patch, dict):
         raise _undecodable(patch, "map[string]interface {}")
@@ -173,8 +192,7 @@ def strategic_merge_patch(live: Object, patch: Any, schema: TypeSchema) -> Objec
     if patch is None:
         return live
     if not isinstance(patch, dict):
-        kind = notation.json_kind(patch)
-        raise bad_request(f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}")
+        raise _unread(patch, "map[string]interface {}")
     return _merge_objects(live, patch, schema)
 
 

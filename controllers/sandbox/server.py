@@ -811,11 +811,12 @@ def _watch_options(call: Call, route: Route) -> WatchOptions:
 
 
 def _change(media_type: str, body: Any, info: ResourceInfo, options: WriteOptions) -> Callable[[Object], Any]:
+    # The real server reads these patches twice, strictly only where it has to tell of unknown fields.
+    typed = options.field_validation != "Ignore"
     if media_type == JSON_PATCH:
-        # The real server reads the operations twice, strictly only where it has to tell of unknown fields.
-        return lambda live: patch.json_patch(live, body, typed=options.field_validation != "Ignore")
+        return lambda live: patch.json_patch(live, body, typed=typed)
     if media_type == MERGE_PATCH:
-        return lambda live: patch.merge_patch(live, body)
+        return lambda live: patch.merge_patch(live, body, typed=typed)
     return lambda live: patch.strategic_merge_patch(live, body, info.schema)
 
 

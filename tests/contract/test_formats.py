@@ -246,6 +246,25 @@ def test_patch_that_is_none_changes_nothing(
     assert server.get(maps(made, "a")).body == before
 
 
+@pytest.mark.parametrize(
+    ("content_type", "body", "code", "text"),
+    [
+        (MERGE, b"1.5", 400, "Invalid JSON Patch"),
+        (MERGE, b'"x"', 400, "Invalid JSON Patch"),
+        (MERGE, b"[5]", 422, ' "" is invalid: patch: Invalid value:'),
+        (JSON_PATCH, b"5", 400, "json: cannot unmarshal number into Go value of type jsonpatch.Patch"),
+        (JSON_PATCH, b"[5]", 400, "json: cannot unmarshal number into Go value of type jsonpatch.Operation"),
+        (STRATEGIC, b"5", 400, "json: cannot unmarshal number into Go value of type map[string]interface {}"),
+    ],
+)
+def test_patch_that_is_none_is_refused_without_validation_of_fields_too(
+    server: ApiServer, made: str, content_type: str, body: bytes, code: int, text: str
+) -> None:
+    reply = server.send("PATCH", maps(made, "a"), body, content_type=content_type, fieldValidation="Ignore")
+    assert reply.code == code
+    assert reply.message.startswith(text)
+
+
 # -- discovery ---------------------------------------------------------------------------------------------------------
 
 
