@@ -334,7 +334,7 @@ class Server:
 
     def _listed(self, call: Call, info: ResourceInfo, listing: Listing, objects: Sequence[Object]) -> web.Response:
         rendering = call.rendering
-        if rendering is PLAIN or not rendering.kind:
+        if not rendering.kind:
             return self._json(_list_of(info, listing, objects))
         if rendering.kind == "Table":
             return self._json(self._table(call, info, objects, listing.metadata()))
@@ -702,12 +702,8 @@ def _verb(call: Call, target: Target) -> str:
 
 
 def _write_yaml(response: web.Response) -> None:
-    """Turns an answer in JSON into YAML."""
-    if (
-        isinstance(response.body, bytes)
-        and response.content_type == JSON
-        and "as" not in response.headers["Content-Type"]
-    ):
+    """Turns an answer in JSON into YAML; aggregated discovery has a type of its own, and none in YAML."""
+    if isinstance(response.body, bytes) and response.headers.get("Content-Type") == JSON:
         response.body = yaml.safe_dump(msgspec.json.decode(response.body), allow_unicode=True).encode()
         response.headers["Content-Type"] = YAML
 
