@@ -329,6 +329,8 @@ def _selections(kind: type[KubeObject], selection: Selection | Sequence[Selectio
     namespaces = [each.namespace for each in selections]
     if not selections:
         raise ConfigurationError(f"the informer of {kind.resource} selects nothing: give it one selection at least")
+    if not kind.resource.namespaced and any(namespaces):
+        raise ConfigurationError(f"the informer of {kind.resource} selects a namespace, but the kind has none: drop it")
     if len(selections) > 1 and ("" in namespaces or len(set(namespaces)) < len(namespaces)):
         told = ", ".join(each or "all" for each in namespaces)
         raise ConfigurationError(
