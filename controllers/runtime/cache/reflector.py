@@ -377,7 +377,7 @@ class Reflector(Generic[T]):
         self._pause(error, now)
 
     def check_passed(self) -> None:
-        """The server has reached the version, or cannot tell: a watch from it is worth a try."""
+        """The server has reached the version: a watch from it tells all that happened since."""
         self._was_absent = False
 
     def check_failed(self, error: RuntimeFault, now: float) -> None:
@@ -385,10 +385,11 @@ class Reflector(Generic[T]):
         self._last_error = f"list: {error}"
         if _forgotten(error):
             self._state = Unlisted(NEWEST)
-        elif isinstance(error, TransportError) or _passes(error):
-            self._pause(error, now)
-        else:
-            self._was_absent = False
+            return
+        # One that starts refuses what it will allow in a moment. Taking the state anew asks the same question.
+        if not isinstance(error, TransportError) and not _passes(error):
+            self._state = Unlisted(self._resource_version)
+        self._pause(error, now)
 
     def stream_stuck(self, seconds: float) -> None:
         """A stream goes on without telling where the state ends, as from servers that do not know of it: none is asked

@@ -503,10 +503,12 @@ def test_a_check_without_an_answer_is_repeated_after_a_pause(error: RuntimeFault
     assert r.last_error == f"list: {error}"
 
 
-def test_a_check_that_is_refused_leaves_it_to_the_watch() -> None:
+def test_a_check_that_is_refused_leads_to_a_list_of_that_version_or_a_later_one() -> None:
     r = absent()
     r.check_failed(Forbidden("no", code=403), 1.0)
-    assert r.next_action(1.0) == Watch("10", 300.0)
+    assert after_pause(r, 1.0) == (1.6, ListPage("10", "", 0))
+    r.page_received(Page((), "11"), 3.0)
+    assert r.next_action(3.0) == Watch("11", 300.0)
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------
