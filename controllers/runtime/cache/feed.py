@@ -6,7 +6,7 @@ An informer has one for each selection that it follows.
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
@@ -14,6 +14,7 @@ from controllers.runtime import logs
 from controllers.runtime.cache.change import Change
 from controllers.runtime.cache.intake import Intake, Transform
 from controllers.runtime.cache.reflector import (
+    Check,
     ListPage,
     Reflector,
     Replacement,
@@ -31,6 +32,9 @@ from controllers.runtime.meta import KubeObject, Resource
 T = TypeVar("T", bound=KubeObject)
 
 logger = logs.get_logger(__name__)
+
+NOBODY = "nobody.invalid"
+"""A name that no object has: a list of it costs nothing and yet tells whether the server has reached a version."""
 
 STREAM_WARNING = 10.0
 STREAM_PATIENCE = 60.0
@@ -140,6 +144,8 @@ class Feed(Generic[T]):
                     await self._stream(stream)
                 case Watch() as watch:
                     await self._watch(watch)
+                case Check() as check:
+                    await self._check(check)
 
     async def _list(self, action: ListPage) -> None:
         try:
@@ -158,6 +164,20 @@ class Feed(Generic[T]):
         replacement = self._reflector.page_received(page, self._clock.monotonic())
         if replacement is not None:
             await self._replace(replacement)
+
+    async def _check(self, action: Check) -> None:
+        fields = ",".join(filter(None, (self.selection.fields, f"metadata.name={NOBODY}")))
+        try:
+            await self._client.list_page(
+                self._kind,
+                replace(self.selection, fields=fields),
+                limit=0,
+                resource_version=action.resource_version,
+            )
+        except (ApiError, TransportError, DecodeError) as error:
+            self._reflector.check_failed(error, self._clock.monotonic())
+        else:
+            self._reflector.check_passed()
 
     async def _stream(self, action: StreamList) -> None:
         await self._follow(action.resource_version, action.timeout, initial_events=True)

@@ -32,6 +32,9 @@ logger = logs.get_logger(__name__)
 BATCH = 1_000
 """Changes of a list that are handed out at once; between two batches everything else on the event loop gets a turn."""
 
+SLOW = 0.5
+"""Seconds of one batch, or one event, in direct handlers that are worth a warning: nothing else runs meanwhile."""
+
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
@@ -216,9 +219,15 @@ class Informer(Generic[T]):
                     registration.deliver(Change(ChangeType.UPDATED, item, item))
 
     def _hand_out(self, changes: Sequence[Change[T]], registrations: tuple[Registration[T], ...]) -> None:
+        began = self._clock.monotonic()
         for change in changes:
             for registration in registrations:
                 registration.deliver(change)
+        taken = self._clock.monotonic() - began
+        if taken >= SLOW:
+            self._observe(Happening.HANDLER_LAGS)
+            what = "handlers held up the whole process: let slow ones be buffered"
+            logger.warning(what, resource=self._kind.resource, seconds=round(taken, 3), changes=len(changes))
 
     def _handler_failed(self, change: Change[T], error: BaseException) -> None:
         self._handler_errors += 1
@@ -342,6 +351,8 @@ def _selections(kind: type[KubeObject], selection: Selection | Sequence[Selectio
     namespaces = [each.namespace for each in selections]
     if not selections:
         raise ConfigurationError(f"the informer of {kind.resource} selects nothing: give it one selection at least")
+    if not kind.resource.namespaced and any(namespaces):
+        raise ConfigurationError(f"the informer of {kind.resource} selects a namespace, but the kind has none: drop it")
     if len(selections) > 1 and ("" in namespaces or len(set(namespaces)) < len(namespaces)):
         told = ", ".join(each or "all" for each in namespaces)
         raise ConfigurationError(
