@@ -1,4 +1,4 @@
-"""The tables in docs/properties name a test for each property, and those tests exist."""
+"""The tables in docs/properties name a test for each property, and the tests that pages name exist."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ NUMBERED = {"W": 22, "L": 8, "P": 13, "K": 20, "R": 22, "F": 6, "S": 14, "E": 12
 shared informer and store, election, manager, Events."""
 
 _ROW = re.compile(r"^\| *([A-Z][0-9]+) *\|(.*)\|(.*)\|$", re.MULTILINE)
-_LINK = re.compile(r"\[([A-Za-z0-9_]+)\]\(([^)#]+)(?:#[^)]*)?\)")
+_LINK = re.compile(r"\[`?([A-Za-z0-9_]+)`?\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
 @dataclass(frozen=True)
@@ -62,3 +62,10 @@ def test_the_tests_of_a_property_exist(row: Row) -> None:
     for name, file in row.tests:
         assert file.is_file(), file
         assert name in names_in(file), f"{file.name} has no {name}"
+
+
+@pytest.mark.parametrize("page", sorted((DOCS.parent / "framework").glob("*.md")), ids=lambda page: page.name)
+def test_the_tests_that_a_page_names_exist(page: Path) -> None:
+    for name, file in _LINK.findall(page.read_text()):
+        if name.startswith("test_"):
+            assert name in names_in(page.parent / file), f"{file} has no {name}"
