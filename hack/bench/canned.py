@@ -7,6 +7,7 @@ Run as a process: ``python -m hack.bench.canned --pods N --nodes N`` prints its 
 
 import argparse
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -25,6 +26,9 @@ LIST_VERSION = 1_000_000
 VERSION, DUE = "@version@", "@due@"  # what is put in their place is in each event
 TOGETHER = 64  # events that are handed to the connection at once in a burst
 
+# kopf waits until namespaces are known, also where it watches all of them.
+RESOURCES = (("pods", "Pod", True), ("nodes", "Node", False), ("namespaces", "Namespace", False))
+
 DISCOVERY: dict[str, Any] = {
     "/version": {"major": "1", "minor": "37", "gitVersion": "v1.37.2"},
     "/api": {"kind": "APIVersions", "versions": ["v1"]},
@@ -35,7 +39,7 @@ DISCOVERY: dict[str, Any] = {
         "resources": [
             {"name": name, "singularName": name[:-1], "kind": kind, "namespaced": namespaced, "verbs": verbs}
             for verbs in (["get", "list", "watch", "patch"],)
-            for name, kind, namespaced in (("pods", "Pod", True), ("nodes", "Node", False))
+            for name, kind, namespaced in RESOURCES
         ],
     },
 }
@@ -54,7 +58,9 @@ class EventTemplate:
 
     @classmethod
     def of(cls, number: int) -> "EventTemplate":
-        line = objects.encoded({"type": "MODIFIED", "object": objects.pod(number, VERSION, DUE)}) + b"\n"
+        # Items of a list do not say what they are; what comes by watch does.
+        changed = {"kind": "Pod", "apiVersion": "v1", **objects.pod(number, VERSION, DUE)}
+        line = objects.encoded({"type": "MODIFIED", "object": changed}) + b"\n"
         before, _, rest = line.partition(VERSION.encode())
         between, _, after = rest.partition(DUE.encode())
         return cls(before, between, after)
@@ -179,8 +185,10 @@ class Canned:
 
     async def _tell(self, chunks: bytes) -> None:
         for writer in tuple(self.watchers):
-            writer.write(chunks)
-            await writer.drain()
+            # One that has just left is taken out by its own task.
+            with contextlib.suppress(ConnectionError):
+                writer.write(chunks)
+                await writer.drain()
 
 
 def _send(writer: asyncio.StreamWriter, status: int, body: bytes) -> None:
