@@ -71,9 +71,11 @@ class ObjectMeta(Projection, frozen=True, kw_only=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
-    """Names one object of a known kind; ``namespace`` is empty for cluster-scoped kinds."""
+class Key(msgspec.Struct, frozen=True, order=True, gc=False):
+    """Names one object of a known kind; ``namespace`` is empty for cluster-scoped kinds.
+
+    Caches and queues make, hash and compare several for every event: a Struct does so ten times as fast as a dataclass.
+    """
 
     namespace: str
     name: str
