@@ -70,9 +70,17 @@ class Figures:
     resident: float
 
 
+def python(module: str) -> tuple[str, ...]:
+    """The command that runs one of the modules in ``entrants``."""
+    return (sys.executable, "-m", f"hack.bench.entrants.{module}")
+
+
+FRAMEWORK = Entrant(OURS, python("ours"))
+
+
 def entrants() -> tuple[list[Entrant], dict[str, str]]:
     """Who takes part, and why anyone else does not."""
-    present = [FRAMEWORK, Entrant(OFFICIAL, _python("official"))]
+    present = [FRAMEWORK, Entrant(OFFICIAL, python("official"))]
     absent: dict[str, str] = {}
     try:
         present.append(Entrant(CLIENT_GO, (str(build_client_go()),)))
@@ -81,15 +89,8 @@ def entrants() -> tuple[list[Entrant], dict[str, str]]:
     if importlib.util.find_spec("kopf") is None:
         absent[KOPF] = "kopf is not installed: pip install -e '.[bench]'"
     else:
-        present.append(Entrant(KOPF, _python("kopf_operator")))
+        present.append(Entrant(KOPF, python("kopf_operator")))
     return present, absent
-
-
-def _python(module: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", f"hack.bench.entrants.{module}")
-
-
-FRAMEWORK = Entrant(OURS, _python("ours"))
 
 
 def build_client_go() -> Path:
