@@ -5,7 +5,7 @@ An informer has one for each selection that it follows.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
@@ -76,7 +76,7 @@ class InformerOptions:
 class Audience(Protocol[T]):
     """Who is told what a feed has brought into the store."""
 
-    async def replaced(self, feed: "Feed[T]", changes: list[Change[T]]) -> None:
+    async def replaced(self, feed: "Feed[T]", changes: Iterator[Change[T]]) -> None:
         """A complete list is in the store."""
         ...
 
@@ -249,14 +249,16 @@ class Feed(Generic[T]):
     # -- what comes from the server -----------------------------------------------------------------------------------
 
     async def _replace(self, replacement: Replacement[T]) -> bool:
-        try:
-            changes = self.intake.replace(replacement, initial=not self.synced)
-        except Exception as error:  # noqa: BLE001 - what one list does to an index may be mended by the next
-            self._list_refused(error)
-            return False
-        self.lists += 1
-        self._observe(Happening.LIST)
-        await self._audience.replaced(self, changes)
+        # Filing makes as many containers again as the list brought: a full collection meanwhile would stall everything.
+        with collector_paused():
+            try:
+                changes = await self.intake.replace(replacement, initial=not self.synced)
+            except Exception as error:  # noqa: BLE001 - what one list does to an index may be mended by the next
+                self._list_refused(error)
+                return False
+            self.lists += 1
+            self._observe(Happening.LIST)
+            await self._audience.replaced(self, changes)
         return True
 
     def _list_refused(self, error: Exception) -> None:

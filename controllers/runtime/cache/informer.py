@@ -5,8 +5,9 @@ It puts the parts together: feeds, which follow the server, the store, which hol
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from controllers.runtime import logs
@@ -275,14 +276,13 @@ class Informer(Generic[T]):
 
     # -- what the feeds tell ------------------------------------------------------------------------------------------
 
-    async def replaced(self, feed: Feed[T], changes: list[Change[T]]) -> None:
+    async def replaced(self, feed: Feed[T], changes: Iterator[Change[T]]) -> None:
         """A feed has brought a complete list."""
         registrations = self._registrations
         async with self._handing_out:
-            for start in range(0, len(changes), BATCH):
-                if start:
-                    await asyncio.sleep(0)
-                self._hand_out(changes[start : start + BATCH], registrations)
+            while batch := tuple(islice(changes, BATCH)):
+                self._hand_out(batch, registrations)
+                await asyncio.sleep(0)
         feed.synced = True
         if not self.synced and all(each.synced for each in self._feeds.values()):
             self._all_synced()
