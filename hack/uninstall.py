@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from controllers.all_in_one import PARTS
 from controllers.api.core import Namespace, Node
 from controllers.api.dra import served_api
 from controllers.api.nvidia import DOMAIN_KEY, ComputeDomain, ComputeDomainClique
@@ -31,6 +32,7 @@ from controllers.node_resource_topology import DECLARATION as TOPOLOGY
 from controllers.runtime import patch
 from controllers.runtime.client import EVERYTHING, Client, ClientOptions, Selection
 from controllers.runtime.errors import ApiError, ConfigurationError, Conflict, NotFound, ObjectGone, TransportError
+from controllers.runtime.lease import Lease
 from controllers.runtime.meta import KubeObject, Resource
 from controllers.runtime.transport import AiohttpTransport, Credentials
 
@@ -42,6 +44,11 @@ DATA = ("f:data",)
 ZONES = ("f:zones",)
 LABEL = ("f:metadata", "f:labels", f"f:{DOMAIN_KEY}")
 FINALIZER = ("f:metadata", "f:finalizers", f'v:"{DOMAIN_KEY}"')
+
+HOLDER = ("f:spec", "f:holderIdentity")
+
+BINARIES = tuple(f"gpu-mirage-{part}" for part in (*PARTS, "all-in-one"))
+"""Each binary is the field manager of its own Leases."""
 
 NODE_POOL_MANAGER = f"gpu-mirage/{NODE_POOL.name}"
 TOPOLOGY_MANAGER = f"gpu-mirage/{TOPOLOGY.name}"
@@ -144,6 +151,7 @@ class Uninstaller:
     async def run(self) -> None:
         """Removes everything. Raises ApiError where a right is missing, TimeoutError where something does not go."""
         await self.stop_controllers()
+        await self.remove_leases()
         await self.remove_slices()
         await self.remove_topologies()
         await self.remove_templates()
@@ -172,6 +180,12 @@ class Uninstaller:
         return not await self._installed(Pod)
 
     # -- what the controllers wrote -----------------------------------------------------------------------------------
+
+    async def remove_leases(self) -> None:
+        """Leases of elections and shards; nobody holds them once their controllers have ended."""
+        for item in await self._list(Lease, Selection(self._namespace)):
+            if await self._owns(item, BINARIES, HOLDER, "holder"):
+                await self._delete(item)
 
     async def remove_slices(self) -> None:
         """ResourceSlices of simulated nodes."""

@@ -127,7 +127,8 @@ def setup(manager: Manager, topology: TopologySource, options: NodePoolOptions) 
     owned = OwnedObjects(client, NodeTopology, proof=("f:metadata", "f:labels", "f:node-topology"))
 
     controller = (
-        manager.controller(NAME)
+        # Places in racks are given away one by one, by one process that knows them all.
+        manager.controller(NAME, sharded=False)
         .for_(Node, when=changed(lambda node: (node.labels, node.metadata.annotations, node.deleting)))
         .watches(NodeTopology, maps_to=_node_of)
         .reconciles_with(

@@ -85,6 +85,14 @@ def write_topology(cluster: Environment, name: str, manager: str) -> None:
     write(cluster, manager, {**body, "zones": [{"name": "node-0", "type": "Node"}]})
 
 
+def write_lease(cluster: Environment, name: str, manager: str) -> None:
+    metadata = {"name": name, "namespace": "gpu-mirage"}
+    spec = {"holderIdentity": "a", "leaseDurationSeconds": 15}
+    write(
+        cluster, manager, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+    )
+
+
 def label_node(cluster: Environment, name: str, manager: str) -> None:
     write(cluster, manager, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {KEY: UID}}})
 
@@ -207,6 +215,7 @@ def test_a_cluster_without_objects_of_users_is_left_with_nothing_of_ours(cluster
     write_clique(cluster, CLIQUE_A, CONTROLLER)
     install_topologies(cluster)
     write_topology(cluster, "node-0-0", TOPOLOGIES)
+    write_lease(cluster, "gpu-mirage-all-in-one-shard-1", "gpu-mirage-all-in-one")
     printed = uninstall(cluster)
     assert "left " not in printed
     assert installed_names(cluster) == []
@@ -216,9 +225,13 @@ def test_a_cluster_without_objects_of_users_is_left_with_nothing_of_ours(cluster
 
 def test_objects_of_others_keep_the_namespace_and_crds_that_others_installed_stay(cluster: Environment) -> None:
     cluster.kubectl("create", "configmap", "theirs", "--namespace=gpu-mirage")
+    write_lease(cluster, "gpu-mirage-all-in-one", "somebody")
     crd = "crd/computedomains.resource.nvidia.com"
     cluster.kubectl("label", crd, "app.kubernetes.io/managed-by=Helm", "--overwrite")
     printed = uninstall(cluster)
-    assert "left Namespace gpu-mirage: it holds objects of others: ConfigMap gpu-mirage/theirs" in printed
+    assert (
+        "left Namespace gpu-mirage: it holds objects of others: ConfigMap gpu-mirage/theirs, Lease gpu-mirage/"
+        in printed
+    )
     assert cluster.kubectl("get", crd, "--output=name").strip().endswith("/computedomains.resource.nvidia.com")
     assert cluster.kubectl("get", "namespace/gpu-mirage", "--output=jsonpath={.status.phase}") == "Active"
