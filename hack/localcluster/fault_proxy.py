@@ -57,7 +57,8 @@ class FaultProxy:
 
     def connections(self) -> int:
         """How many connections clients have open now."""
-        return self._call(lambda: len(self._links))
+        count: int = self._call(lambda: len(self._links))
+        return count
 
     def cut(self) -> None:
         """Resets all connections; what is held up on them is lost."""
@@ -81,7 +82,7 @@ class FaultProxy:
 
     def abandon(self) -> None:
         """Makes the present connections half-open: the server's end is gone, and clients never hear of it."""
-        self._call(lambda: [link.lose_server() for link in self._links])
+        self._call(self._lose_server)
 
     def _set_refusing(self, refusing: bool) -> None:
         self._refusing = refusing
@@ -91,6 +92,10 @@ class FaultProxy:
     def _reset(self) -> None:
         for link in self._links:
             link.reset()
+
+    def _lose_server(self) -> None:
+        for link in self._links:
+            link.lose_server()
 
     async def _listen(self) -> None:
         self._flowing.set()

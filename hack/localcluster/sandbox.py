@@ -18,8 +18,8 @@ LOG_LINES_IN_ERRORS = 8
 class SandboxEnvironment(Environment):
     """`gpu-mirage-sandbox --stand-in` on a free port of 127.0.0.1, with an audit log.
 
-    Its objects are in memory, or, if it is `durable`, in a file, and it can be killed and started again on the same port.
-    With `admin` it serves `/sandbox`, where faults can be asked for.
+    Its objects are in memory, or, if it is `durable`, in a file: then it can be killed and started again on the same
+    port. With `admin` it serves `/sandbox`, where faults can be asked for.
     """
 
     def __init__(self, data_dir: Path, *, durable: bool = False, admin: bool = False) -> None:
@@ -56,12 +56,8 @@ class SandboxEnvironment(Environment):
         wait_until(self._answers, START_TIMEOUT, f"the sandbox's start (log: {self.log(NAME)})", interval=0.02)
 
     def _command(self) -> list[str]:
-        options = (
-            f"--port={self._port}",
-            f"--kubeconfig={self.admin_kubeconfig}",
-            f"--audit-log={self.layout.audit_log}",
-        )
-        return [sys.executable, "-m", "controllers.sandbox", "--stand-in", *options, *self._flags]
+        files = (f"--kubeconfig={self.admin_kubeconfig}", f"--audit-log={self.layout.audit_log}")
+        return [sys.executable, "-m", "controllers.sandbox", "--stand-in", f"--port={self._port}", *files, *self._flags]
 
     def _answers(self) -> bool:
         if self.admin_kubeconfig.is_file():

@@ -47,6 +47,15 @@ def says(client: socket.socket, words: bytes) -> bytes:
     return client.recv(4096)
 
 
+def is_reset(client: socket.socket) -> bool:
+    try:
+        client.sendall(b"is anybody there?")
+        client.recv(4096)
+    except ConnectionError:
+        return True
+    return False
+
+
 def is_silent(client: socket.socket) -> bool:
     client.settimeout(SILENCE)
     try:
@@ -67,10 +76,10 @@ def test_bytes_pass_in_both_directions_until_the_client_goes(proxy: FaultProxy) 
 
 
 def test_a_cut_resets_connections_and_spares_later_ones(proxy: FaultProxy) -> None:
-    with connect(proxy) as client, pytest.raises(ConnectionResetError):
-        says(client, b"hello")
+    with connect(proxy) as client:
+        assert says(client, b"hello") == b"hello"
         proxy.cut()
-        client.recv(4096)
+        assert is_reset(client)
     with connect(proxy) as client:
         assert says(client, b"again") == b"again"
 
@@ -90,13 +99,13 @@ def test_what_is_frozen_comes_after_the_thaw(proxy: FaultProxy) -> None:
 
 
 def test_what_is_frozen_is_lost_in_a_cut(proxy: FaultProxy) -> None:
-    with connect(proxy) as client, pytest.raises(ConnectionResetError):
+    with connect(proxy) as client:
         assert says(client, b"before") == b"before"
         proxy.freeze()
         client.sendall(b"lost")
         proxy.cut()
         proxy.thaw()
-        client.recv(4096)
+        assert is_reset(client)
 
 
 def test_an_abandoned_connection_stays_open_and_silent_while_new_ones_work(proxy: FaultProxy) -> None:
@@ -115,11 +124,9 @@ def test_everything_is_reset_while_it_refuses(proxy: FaultProxy) -> None:
     with connect(proxy) as client:
         assert says(client, b"before") == b"before"
         proxy.refuse()
-        with pytest.raises(ConnectionResetError):
-            client.recv(4096)
-    with connect(proxy) as client, pytest.raises(ConnectionError):
-        says(client, b"hello")
-        client.recv(4096)
+        assert is_reset(client)
+    with connect(proxy) as client:
+        assert is_reset(client)
     proxy.admit()
     with connect(proxy) as client:
         assert says(client, b"after") == b"after"
@@ -127,6 +134,5 @@ def test_everything_is_reset_while_it_refuses(proxy: FaultProxy) -> None:
 
 def test_connections_to_a_server_that_is_down_are_reset() -> None:
     (port,) = free_ports(1)
-    with FaultProxy("127.0.0.1", port) as proxy, connect(proxy) as client, pytest.raises(ConnectionError):
-        says(client, b"hello")
-        client.recv(4096)
+    with FaultProxy("127.0.0.1", port) as proxy, connect(proxy) as client:
+        assert is_reset(client)
