@@ -159,7 +159,7 @@ def _opened(environment: SandboxEnvironment | ControlPlane, *, leader_elect: boo
     if real:
         _make_level(admin)
     controllers = f"--controllers={','.join(PARTS)}"
-    arguments = (controllers, *ELECTION) if leader_elect else (controllers,)
+    arguments = (controllers, "--log-level=debug", *(ELECTION if leader_elect else ()))
     host, port = address(environment)
     with FaultProxy(host, port) as first, FaultProxy(host, port) as second:
         proxies = {"a": first, "b": second} if leader_elect else {"a": first}

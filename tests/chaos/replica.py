@@ -12,18 +12,23 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import aiohttp
+
 from controllers.all_in_one.__main__ import BINARY, main
 from controllers.runtime import client, clock, entrypoint, transport
 from controllers.runtime.cache import reflector
 
 SHORTENED: tuple[tuple[ModuleType, str, float], ...] = (
-    (reflector, "WATCH_TIMEOUT", 4.0),
+    (reflector, "WATCH_TIMEOUT", 2.0),
     (reflector, "BACKOFF_LIMIT", 2.0),
-    (client, "WATCH_GRACE", 2.0),
+    (client, "WATCH_GRACE", 1.5),
 )
 """What would otherwise let minutes pass before a half-open watch is given up, and half of one after many failures."""
-REQUEST_TIMEOUT = 4.0
+REQUEST_TIMEOUT = 3.0
 """Seconds instead of 30."""
+IDLE_TIMEOUT = 1.0
+"""Seconds instead of 60 after which an idle connection, which may be half-open, too, is not used again; as much shorter
+than a silent watch takes to be given up as it really is."""
 
 
 def agent(name: str) -> str:
@@ -36,6 +41,12 @@ def shorten() -> None:
         if not hasattr(module, constant):
             raise AttributeError(f"{module.__name__} has no {constant} any more: shorten what took its place")
         setattr(module, constant, seconds)
+    connector = aiohttp.TCPConnector
+
+    def impatient(**options: Any) -> aiohttp.TCPConnector:
+        return connector(**{**options, "keepalive_timeout": IDLE_TIMEOUT})
+
+    setattr(aiohttp, "TCPConnector", impatient)  # noqa: B010 - mypy knows that it is a class
     replace("ClientOptions", partial(client.ClientOptions, timeout=REQUEST_TIMEOUT))
 
 

@@ -126,9 +126,7 @@ class World:
     def add_node(self, name: str, pool: str) -> None:
         self.nodes[name] = pool
         self.admin.apply(path("nodes", name), node_manifest(name, pool=pool))
-        self._allow("resourceslices", f"{name}-{CHANNELS}")
-        self._allow("configmaps", f"topology-{name}")
-        self._allow_contents(name)
+        self._allow_all(name)
 
     def move_node(self, name: str, pool: str) -> None:
         self.nodes[name] = pool
@@ -137,7 +135,9 @@ class World:
         self._allow_contents(name)
 
     def delete_node(self, name: str) -> None:
+        """What a node owns may be made once more: that it is collected can be heard of before the node's own end."""
         del self.nodes[name]
+        self._allow_all(name)
         self.admin.delete(path("nodes", name))
 
     def add_domain(self, name: str, nodes: tuple[str, ...]) -> None:
@@ -165,6 +165,11 @@ class World:
 
     def _allow(self, resource: str, name: str) -> None:
         self.allowed[resource, name] = self.allowed.get((resource, name), 0) + 1
+
+    def _allow_all(self, node: str) -> None:
+        self._allow("resourceslices", f"{node}-{CHANNELS}")
+        self._allow("configmaps", f"topology-{node}")
+        self._allow_contents(node)
 
     def _allow_contents(self, node: str) -> None:
         """What a node has only in some pools."""
