@@ -222,7 +222,7 @@ def out_of_share(arena: Arena) -> Struck:
     account = {"kind": "ServiceAccount", "serviceAccount": {"name": ACCOUNT, "namespace": NAMESPACE}}
     all_objects = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": True, "namespaces": ["*"]}
     rule = {"subjects": [account], "resourceRules": [all_objects]}
-    spec = {"priorityLevelConfiguration": {"name": NO_SHARE}, "matchingPrecedence": 1, "rules": [rule]}
+    spec = {"priorityLevelConfiguration": {"name": NO_SHARE}, "matchingPrecedence": 2, "rules": [rule]}
     manifest = {"apiVersion": FLOW.removeprefix("/apis/"), "kind": "FlowSchema", "metadata": {"name": NO_SHARE}}
     admin.apply(f"{FLOW}/flowschemas/{NO_SHARE}", {**manifest, "spec": spec})
     for replica in arena.replicas:

@@ -1,7 +1,7 @@
 """Schedules: changes of the desired state and faults meanwhile, drawn from a seed."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from random import Random
@@ -59,9 +59,18 @@ def draw(seed: int, environment: str, *, leader_elect: bool = False) -> Schedule
     def step() -> Step:
         names = chance.sample(sorted(faults), chance.choice((1, 1, 2)))
         seconds = round(chance.uniform(0.0, LONGEST_FAULT), 2)
-        return Step(chance.choice(sorted(CHANGES)), tuple(faults[name](chance) for name in names), seconds)
+        return Step(chance.choice(sorted(CHANGES)), possible([faults[name](chance) for name in names]), seconds)
 
     return Schedule(seed, tuple(step() for _ in range(STEPS)))
+
+
+def possible(faults: Sequence[Fault]) -> tuple[Fault, ...]:
+    """Those that can happen together: whatever the server must be asked for comes before its end, of which one is enough.
+
+    An API server does not start without etcd.
+    """
+    ends = [fault for fault in faults if fault.deafens]
+    return (*(fault for fault in faults if not fault.deafens), *ends[:1])
 
 
 def play(arena: Arena, schedule: Schedule) -> list[Event]:
