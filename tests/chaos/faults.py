@@ -98,11 +98,12 @@ def cut(arena: Arena, times: int, pause: float) -> Struck:
 
 
 @contextmanager
-def frozen(arena: Arena) -> Struck:
+def frozen(arena: Arena, further: float = 0.0) -> Struck:
     proxy = arena.leader().proxy
     proxy.freeze()
     try:
         yield
+        time.sleep(further)
     finally:
         if arena.leader_elect:
             # No client can take back what is on its way; a network that delivers it after the lease would be blamed
@@ -257,10 +258,9 @@ STORMS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
 Maker = Callable[[Random], Fault]
 
 
-def menu(environment: str, *, leader_elect: bool) -> Mapping[str, Maker]:
+def menu(environment: str) -> Mapping[str, Maker]:
     """All faults that can be drawn there, by name. The numbers of each are drawn, too."""
-    found = {**EVERYWHERE, **(ON_SANDBOX if environment == SANDBOX else ON_CONTROL_PLANE)}
-    return {**found, **ON_LEADERS} if leader_elect else found
+    return {**EVERYWHERE, **(ON_SANDBOX if environment == SANDBOX else ON_CONTROL_PLANE)}
 
 
 def _several(name: str, deed: Callable[..., AbstractContextManager[None]]) -> Maker:
@@ -311,6 +311,12 @@ ON_CONTROL_PLANE: Mapping[str, Maker] = {
     ),
     "kill-scheduler": _simple("scheduler killed", partial(component_killed, component="kube-scheduler")),
 }
-ON_LEADERS: Mapping[str, Maker] = {
-    "pause-beyond-lease": _pause(LEASE_DURATION + 1.0),
+AT_LEADERS: Mapping[str, Maker] = {
+    name: EVERYWHERE[name] for name in ("kill-server", "freeze", "half-open", "refuse", "kill", "pause", "jump")
 }
+"""What may cost a leader its Lease."""
+BEYOND_LEASES: Mapping[str, Maker] = {
+    "pause-beyond-lease": _pause(LEASE_DURATION + 1.0),
+    "freeze-beyond-lease": _simple("network frozen beyond the Lease", partial(frozen, further=LEASE_DURATION + 1.0)),
+}
+"""What is sure to."""

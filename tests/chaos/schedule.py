@@ -9,7 +9,7 @@ from random import Random
 from controllers.estate import DRA
 from tests.chaos.arena import LEASE_DURATION, Arena
 from tests.chaos.audit import Event, code, creations, excess, without_lease
-from tests.chaos.faults import Fault, menu
+from tests.chaos.faults import AT_LEADERS, BEYOND_LEASES, Fault, menu
 from tests.chaos.world import BASE_NODES, BASE_POOLS, World
 from tests.integration.scenario import Manifest
 
@@ -54,20 +54,25 @@ class Schedule:
 def draw(seed: int, environment: str, *, leader_elect: bool = False) -> Schedule:
     """The schedule of a seed in an environment."""
     chance = Random(seed)
-    faults = menu(environment, leader_elect=leader_elect)
+    faults = menu(environment)
+    first = {**AT_LEADERS, **BEYOND_LEASES} if leader_elect else faults
 
     def step() -> Step:
-        names = chance.sample(sorted(faults), chance.choice((1, 1, 2)))
+        name = chance.choice(sorted(first))
+        others = [other for other in sorted(faults) if other != name]
+        names = [name, *chance.sample(others, chance.choice((0, 0, 1)))]
         seconds = round(chance.uniform(0.0, LONGEST_FAULT), 2)
-        return Step(chance.choice(sorted(CHANGES)), possible([faults[name](chance) for name in names]), seconds)
+        return Step(
+            chance.choice(sorted(CHANGES)), possible([{**faults, **first}[name](chance) for name in names]), seconds
+        )
 
     return Schedule(seed, tuple(step() for _ in range(STEPS)))
 
 
 def possible(faults: Sequence[Fault]) -> tuple[Fault, ...]:
-    """Those that can happen together: whatever the server must be asked for comes before its end, of which one is enough.
+    """Those that can happen together, in order: what the server must be asked for comes before its own end.
 
-    An API server does not start without etcd.
+    One end is enough, as an API server does not start without etcd.
     """
     ends = [fault for fault in faults if fault.deafens]
     return (*(fault for fault in faults if not fault.deafens), *ends[:1])

@@ -1,16 +1,19 @@
 """Schedules of faults: whatever happens on the way, the cluster comes to show what it should; nothing is made twice.
 
 Each is drawn from a seed and printed. `GPU_MIRAGE_CHAOS_SEED` is the first one, `GPU_MIRAGE_CHAOS_SCHEDULES` and
-`GPU_MIRAGE_CHAOS_REAL_SCHEDULES` how many there are on the sandbox and on the real control plane.
+`GPU_MIRAGE_CHAOS_REAL_SCHEDULES` how many there are on the sandbox and on the real control plane; for each four of them
+another one is played with two replicas that elect a leader.
 """
 
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import pytest
 
+from controllers.runtime.options import ManagerOptions
 from hack.localcluster import LOCAL, SANDBOX
 from tests.chaos.arena import Arena, opened
 from tests.chaos.audit import codes
@@ -19,19 +22,37 @@ from tests.integration.environments import BOTH
 
 SEED_VARIABLE = "GPU_MIRAGE_CHAOS_SEED"
 COUNT_VARIABLES = {SANDBOX: "GPU_MIRAGE_CHAOS_SCHEDULES", LOCAL: "GPU_MIRAGE_CHAOS_REAL_SCHEDULES"}
-SMOKE = {SANDBOX: 5, LOCAL: 2}
+SMOKE = {SANDBOX: 4, LOCAL: 2}
+ELECTIONS = 4  # schedules for each of which one with an election is played
 KILLED = -int(signal.SIGKILL)
+LEADERSHIP_LOST = 1
+CAN_ELECT = hasattr(ManagerOptions(), "leader_elect")
 
 
-def seeds(environment: str) -> range:
-    first = int(os.environ.get(SEED_VARIABLE, "1"))
-    return range(first, first + int(os.environ.get(COUNT_VARIABLES[environment], SMOKE[environment])))
+@dataclass(frozen=True)
+class Sort:
+    """Where schedules are played, and by how many replicas."""
 
+    environment: str
+    leader_elect: bool
 
-def repetition(environment: str, seed: int) -> str:
-    """The command that plays one schedule again."""
-    variables = f"{SEED_VARIABLE}={seed} {COUNT_VARIABLES[environment]}=1"
-    return f"{variables} .venv/bin/python -m pytest tests/chaos/test_schedules.py -k {environment}"
+    def __str__(self) -> str:
+        return f"{self.environment}-leaders" if self.leader_elect else self.environment
+
+    @property
+    def exits(self) -> set[int]:
+        """How replicas may end: by our hands, and where they are no longer the leader."""
+        return {KILLED, LEADERSHIP_LOST} if self.leader_elect else {KILLED}
+
+    def seeds(self) -> range:
+        first = int(os.environ.get(SEED_VARIABLE, "1"))
+        count = int(os.environ.get(COUNT_VARIABLES[self.environment], SMOKE[self.environment]))
+        return range(first, first + (-(-count // ELECTIONS) if self.leader_elect else count))
+
+    def repetition(self, seed: int) -> str:
+        """The command that plays one schedule again."""
+        variables = f"{SEED_VARIABLE}={seed} {COUNT_VARIABLES[self.environment]}=1"
+        return f"{variables} .venv/bin/python -m pytest 'tests/chaos/test_schedules.py' -k '{self}-{seed}'"
 
 
 class Arenas:
@@ -39,48 +60,57 @@ class Arenas:
 
     def __init__(self, factory: pytest.TempPathFactory) -> None:
         self._factory = factory
-        self._open: dict[str, tuple[Arena, ExitStack]] = {}
+        self._sort: Sort | None = None
+        self._arena: Arena | None = None
+        self._stack = ExitStack()
 
-    def of(self, environment: str) -> Arena:
-        if environment in self._open and self._open[environment][0].broken:
-            self.close(environment)
-        if environment not in self._open:
-            stack = ExitStack()
-            arena = stack.enter_context(opened(environment, self._factory.mktemp(environment)))
-            self._open[environment] = arena, stack
-        return self._open[environment][0]
+    def of(self, sort: Sort) -> Arena:
+        """Closes the one of another sort before: a machine with two cores has no room for two."""
+        if self._arena is None or self._sort != sort or self._arena.broken:
+            self.close()
+            directory = self._factory.mktemp(str(sort))
+            context = opened(sort.environment, directory, leader_elect=sort.leader_elect)
+            self._sort, self._arena = sort, self._stack.enter_context(context)
+        return self._arena
 
-    def close(self, environment: str) -> None:
-        self._open.pop(environment)[1].close()
-
-    def close_all(self) -> None:
-        for environment in list(self._open):
-            self.close(environment)
+    def close(self) -> None:
+        self._arena = None
+        self._stack.close()
 
 
 @pytest.fixture(scope="module")
 def arenas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arenas]:
     found = Arenas(tmp_path_factory)
     yield found
-    found.close_all()
+    found.close()
 
 
-@pytest.mark.parametrize(("environment", "seed"), [(each, seed) for each in BOTH for seed in seeds(each)])
+def cases() -> Iterator[object]:
+    for environment in BOTH:
+        marks = [pytest.mark.control_plane] if environment == LOCAL else []
+        for sort in (Sort(environment, leader_elect=False), Sort(environment, leader_elect=True)):
+            if sort.leader_elect and not CAN_ELECT:
+                continue
+            for seed in sort.seeds():
+                yield pytest.param(sort, seed, id=f"{sort}-{seed}", marks=marks)
+
+
+@pytest.mark.parametrize(("sort", "seed"), list(cases()))
 def test_the_cluster_comes_to_show_what_it_should_and_every_child_is_made_once(
-    environment: str, seed: int, arenas: Arenas, capsys: pytest.CaptureFixture[str]
+    sort: Sort, seed: int, arenas: Arenas, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arena = arenas.of(environment)
-    schedule = draw(seed, environment)
+    arena = arenas.of(sort)
+    schedule = draw(seed, sort.environment, leader_elect=sort.leader_elect)
     with capsys.disabled():
-        print(f"\n{environment} {seed}: {schedule}")
+        print(f"\n{sort} {seed}: {schedule}")
     exits = len(arena.supervisor.exits)
     try:
         events = play(arena, schedule)
-        assert {code for _, code in arena.supervisor.exits[exits:]} <= {KILLED}
+        assert {code for _, code in arena.supervisor.exits[exits:]} <= sort.exits
     except BaseException:
         arena.broken = True
         with capsys.disabled():
-            print(f"logs: {arena.environment.data_dir}; to repeat it: {repetition(environment, seed)}")
+            print(f"logs: {arena.environment.data_dir}; to repeat it: {sort.repetition(seed)}")
         raise
     with capsys.disabled():
         print(f"answers by code: {dict(sorted(codes(events).items()))}")
