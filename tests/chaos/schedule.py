@@ -8,12 +8,14 @@ from random import Random
 
 from controllers.estate import DRA
 from tests.chaos.arena import LEASE_DURATION, Arena
-from tests.chaos.audit import Event, code, creations, excess, without_lease
+from tests.chaos.audit import Event, code, creations, excess, is_renewal, is_write, without_lease
 from tests.chaos.faults import AT_LEADERS, BEYOND_LEASES, Fault, menu
 from tests.chaos.world import BASE_NODES, BASE_POOLS, World
 from tests.integration.scenario import Manifest
 
 STEPS = 3
+SETTLING = 2.0  # seconds after which what followed from a schedule has been written
+QUIET = 3.0  # seconds in which a write would have come
 LONGEST_FAULT = 1.0  # seconds for which faults last after the change, beside what it takes to end them
 VARIANTS: Mapping[str, Manifest] = {
     "fewer GPUs in racks": {
@@ -122,6 +124,15 @@ def judge(arena: Arena, events: list[Event], *, restarted: bool) -> None:
     if arena.leader_elect:
         usurped = without_lease(arena.history, LEASE_DURATION)
         assert not usurped, f"written without the Lease: {usurped}"
+
+
+def demand_rest(arena: Arena) -> None:
+    """Demands that nothing but Leases is written while nothing happens."""
+    time.sleep(SETTLING)
+    arena.read_audit()
+    time.sleep(QUIET)
+    written = [event["requestURI"] for event in arena.read_audit() if is_write(event) and not is_renewal(event)]
+    assert not written, f"written though nothing happens: {written}"
 
 
 # -- changes ----------------------------------------------------------------------------------------------------------
