@@ -109,10 +109,10 @@ def test_the_cluster_comes_to_show_what_it_should_and_every_child_is_made_once(
         if seed == sort.seeds()[-1]:
             demand_rest(arena)
         assert {code for _, code in arena.supervisor.exits[exits:]} <= sort.exits
-    except BaseException:
+    except BaseException as error:
         arena.broken = True
         with capsys.disabled():
-            print(f"logs: {arena.environment.data_dir}; to repeat it: {sort.repetition(seed)}")
+            print(f"{error}\nlogs: {arena.environment.data_dir}; to repeat it: {sort.repetition(seed)}")
         raise
     with capsys.disabled():
         print(f"answers by code: {dict(sorted(codes(events).items()))}")
