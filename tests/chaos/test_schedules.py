@@ -22,7 +22,8 @@ from tests.integration.environments import BOTH
 
 SEED_VARIABLE = "GPU_MIRAGE_CHAOS_SEED"
 COUNT_VARIABLES = {SANDBOX: "GPU_MIRAGE_CHAOS_SCHEDULES", LOCAL: "GPU_MIRAGE_CHAOS_REAL_SCHEDULES"}
-SMOKE = {SANDBOX: 4, LOCAL: 2}
+SMOKE = {SANDBOX: range(98, 102), LOCAL: range(69, 71)}
+"""Seeds of which few have most sorts of faults."""
 ELECTIONS = 4  # schedules for each of which one with an election is played
 KILLED = -int(signal.SIGKILL)
 LEADERSHIP_LOST = 1
@@ -45,8 +46,9 @@ class Sort:
         return {KILLED, LEADERSHIP_LOST} if self.leader_elect else {KILLED}
 
     def seeds(self) -> range:
-        first = int(os.environ.get(SEED_VARIABLE, "1"))
-        count = int(os.environ.get(COUNT_VARIABLES[self.environment], SMOKE[self.environment]))
+        smoke = SMOKE[self.environment]
+        first = int(os.environ.get(SEED_VARIABLE, smoke.start))
+        count = int(os.environ.get(COUNT_VARIABLES[self.environment], len(smoke)))
         return range(first, first + (-(-count // ELECTIONS) if self.leader_elect else count))
 
     def repetition(self, seed: int) -> str:
