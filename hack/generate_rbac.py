@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from controllers.runtime.lease import DECLARATION as LEASES
 from controllers.runtime.rbac import Declaration, Permission, rules
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,8 +59,8 @@ def path_of(binary: str) -> Path:
 
 
 def declarations(modules: Iterable[str]) -> list[Declaration]:
-    """What the given controller packages declare."""
-    return [importlib.import_module(module).DECLARATION for module in modules]
+    """What the given controller packages declare, and what an election does, which --leader-elect asks for."""
+    return [*(importlib.import_module(module).DECLARATION for module in modules), LEASES]
 
 
 def render(binary: str, declared: Iterable[Declaration]) -> str:

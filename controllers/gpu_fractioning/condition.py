@@ -1,12 +1,13 @@
 """The condition that says that fractions of a node's GPUs can be asked for."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from controllers.api.core import Node
 from controllers.estate import EXTENDED_RESOURCE, FAKE, Pool, quantity
 from controllers.estate.estate import GPU_RESOURCE
 from controllers.runtime import patch
+from controllers.runtime.clock import rfc3339
 
 READY = "gpu-fractioning.nvidia.com/Ready"
 
@@ -35,7 +36,7 @@ def has_gpus(node: Node) -> bool:
 
 def fields(now: datetime) -> dict[str, Any]:
     """The body of an apply of the condition, with the moment of its transition."""
-    at = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = rfc3339(now)
     condition = {
         "type": READY,
         "status": "True",

@@ -11,17 +11,20 @@ A client made by ``restricted_to`` refuses every verb that its controller has no
 generate the RBAC rules, so what works here works in a cluster.
 """
 
-import gc
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import count
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
+from controllers.runtime import finalizers
 from controllers.runtime.clock import Clock, SystemClock
+from controllers.runtime.collector import collector_paused
 from controllers.runtime.errors import (
     ApiError,
     ConfigurationError,
@@ -32,6 +35,8 @@ from controllers.runtime.errors import (
     NotFound,
     ObjectGone,
     PermissionNotDeclared,
+    ResourceVersionTooLarge,
+    ServerTimeout,
     ServiceUnavailable,
     TooManyRequests,
     TransportError,
@@ -40,17 +45,25 @@ from controllers.runtime.errors import (
 )
 from controllers.runtime.meta import Key, KubeObject, Resource, without_nulls
 from controllers.runtime.rbac import Permission
-from controllers.runtime.transport import HttpRequest, HttpResponse, Transport
+from controllers.runtime.reachability import Reachability
+from controllers.runtime.transport import ByteStream, HttpRequest, HttpResponse, Transport
 
 T = TypeVar("T", bound=KubeObject)
 
+Guard = Callable[[], None]
+"""Raises where nothing may be written at present."""
+
 JSON = "application/json"
-METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 APPLY_PATCH = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
 
 WATCH_GRACE = 15.0
 """Seconds beyond the server's own watch timeout after which a silent connection counts as half-open."""
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""Annotation of the bookmark that ends the state with which a watch of ``initial_events`` begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +118,8 @@ class Page(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
     """One watch event. ``type`` is ADDED, MODIFIED, DELETED or BOOKMARK; ``object`` is None where ``undecodable`` says
-    why; ``resource_version`` is known in either case. Only bookmarks carry ``annotations``."""
+    why; ``resource_version`` is known in either case, but "" for an object of a kind that is not watched. Only
+    bookmarks carry ``annotations``."""
 
     type: str
     object: T | None
@@ -113,18 +127,25 @@ class WatchEvent(Generic[T]):
     annotations: Mapping[str, str] = field(default_factory=dict)
     undecodable: Undecodable | None = None
 
+    @property
+    def ends_initial(self) -> bool:
+        """Whether the state with which a watch of ``initial_events`` begins is complete with this bookmark."""
+        return self.annotations.get(INITIAL_EVENTS_END) == "true"
+
 
 @dataclass(frozen=True, slots=True)
 class Write:
     """A successful write: which object, and the resourceVersion after it; "" where the object went with it.
 
-    ``kind`` is the kind that the writer knows the object by, which tells where it reads the object, too.
+    ``kind`` is the kind that the writer knows the object by, which tells where it reads the object, too; ``cluster`` is
+    the name of the manager's cluster that it is in, "" for the manager's own.
     """
 
     kind: type[KubeObject]
     key: Key
     uid: str
     resource_version: str
+    cluster: str = ""
 
 
 writes_in_progress: ContextVar[list[Write] | None] = ContextVar("writes_in_progress", default=None)
@@ -183,12 +204,32 @@ class _Answer(msgspec.Struct):
 
 class _RawList(msgspec.Struct):
     metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
+    kind: str = ""
+    items: list[msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class _Sort(msgspec.Struct):
+    kind: str = ""
+
+
+class _SortedEvent(msgspec.Struct):
+    """What an event is and what it is about, without either."""
+
+    type: str
+    object: _Sort
 
 
 class _RawEvent(msgspec.Struct):
     type: str
     object: msgspec.Raw
+
+
+class _ErrorEvent(msgspec.Struct):
+    object: dict[str, Any]
+
+
+class _TypedEvent(msgspec.Struct, Generic[T]):
+    object: T
 
 
 class _LooseMeta(msgspec.Struct, rename="camel"):
@@ -211,6 +252,10 @@ class _Bookmark(msgspec.Struct):
     metadata: _BookmarkMeta
 
 
+class _BookmarkEvent(msgspec.Struct):
+    object: _Bookmark
+
+
 class Client:
     """Talks to one API server with one field manager."""
 
@@ -219,6 +264,9 @@ class Client:
         self._options = options
         self._clock = clock or SystemClock()
         self._allowed: frozenset[Permission] | None = None
+        self._guard: Guard | None = None
+        self._cluster = ""
+        self.reachability = Reachability(self._clock)
 
     @property
     def field_manager(self) -> str:
@@ -227,8 +275,22 @@ class Client:
     def restricted_to(self, permissions: Iterable[Permission], *, field_manager: str = "") -> "Client":
         """The same connection for one controller: only the declared verbs, and a field manager of its own."""
         options = replace(self._options, field_manager=field_manager or self.field_manager)
+        return self._variant(options, frozenset(permissions), self._guard, self._cluster)
+
+    def guarded_by(self, guard: Guard) -> "Client":
+        """The same client, which asks ``guard`` before each attempt of a write; what that raises is raised."""
+        return self._variant(self._options, self._allowed, guard, self._cluster)
+
+    def of_cluster(self, name: str) -> "Client":
+        """The same client, whose writes are looked for in the caches of the manager's cluster of that name."""
+        return self._variant(self._options, self._allowed, self._guard, name)
+
+    def _variant(
+        self, options: ClientOptions, allowed: frozenset[Permission] | None, guard: Guard | None, cluster: str
+    ) -> "Client":
         client = Client(self._transport, options, clock=self._clock)
-        client._allowed = frozenset(permissions)
+        client._allowed, client._guard, client._cluster = allowed, guard, cluster
+        client.reachability = self.reachability
         return client
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -236,7 +298,7 @@ class Client:
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
         """One object, live. Raises NotFound where there is none, DecodeError where the projection cannot take it."""
         self._check(kind.resource, "get")
-        response = await self._send("GET", kind.resource.path(namespace, name))
+        response = await self._send("GET", kind.resource.path(namespace, name), accept=_accepted(kind))
         return kind.decode(response.body)
 
     async def get_dict(self, kind: type[KubeObject], name: str, namespace: str = "") -> dict[str, Any]:
@@ -284,7 +346,8 @@ class Client:
             query += (("continue", continue_token),)
         elif resource_version is not None:
             query += (("resourceVersion", resource_version),)
-        response = await self._send("GET", kind.resource.path(selection.namespace), query=query)
+        accept = _accepted(kind, METADATA_ONLY_LIST)
+        response = await self._send("GET", kind.resource.path(selection.namespace), query=query, accept=accept)
         return decode_page(kind, response.body)
 
     async def list(self, kind: type[T], selection: Selection = EVERYTHING) -> tuple[T, ...]:
@@ -300,9 +363,18 @@ class Client:
 
     @asynccontextmanager
     async def watch(
-        self, kind: type[T], selection: Selection = EVERYTHING, *, resource_version: str, timeout: float
+        self,
+        kind: type[T],
+        selection: Selection = EVERYTHING,
+        *,
+        resource_version: str,
+        timeout: float,
+        initial_events: bool = False,
     ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
         """A watch from ``resource_version`` on that the server ends after about ``timeout`` seconds.
+
+        With ``initial_events`` it begins with the whole state, at least as new as ``resource_version``, up to a
+        bookmark for which ``ends_initial`` holds; a server that cannot do that refuses it.
 
         Yields an iterator of events that ends when the server closes. Raises ApiError for an ERROR event or a refusal
         (Expired in both its forms), TransportError for a broken or silent connection.
@@ -312,17 +384,29 @@ class Client:
             *selection.query(),
             ("watch", "true"),
             ("allowWatchBookmarks", "true"),
-            ("resourceVersion", resource_version),
+            *((("resourceVersion", resource_version),) if resource_version else ()),
+            *((("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")) if initial_events else ()),
             ("timeoutSeconds", str(int(timeout))),
         )
-        request = HttpRequest(
-            "GET", kind.resource.path(selection.namespace), query, {"Accept": JSON}, None, timeout + WATCH_GRACE
-        )
-        async with self._transport.stream(request) as stream:
+        path, headers = kind.resource.path(selection.namespace), {"Accept": _accepted(kind)}
+        async with self._answering(HttpRequest("GET", path, query, headers, None, timeout + WATCH_GRACE)) as stream:
             if stream.status >= 400:
                 body = await stream.read()
                 raise error_from_response(stream.status, body, retry_after=_retry_after(stream.headers))
             yield _events(kind, stream.chunks())
+
+    @asynccontextmanager
+    async def _answering(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
+        answered = False
+        try:
+            async with self._transport.stream(request) as stream:
+                answered = True
+                self.reachability.answered()
+                yield stream
+        except TransportError as error:
+            if not answered:
+                self.reachability.failed(error)
+            raise
 
     async def get_json(self, path: str) -> Any:
         """Any path, decoded: for discovery and ``/version``. Needs no declared permission."""
@@ -421,13 +505,17 @@ class Client:
             raise Conflict(message, code=409, reason="Conflict") from error
         return self._written(type(observed), response)
 
+    async def add_finalizer(self, observed: T, finalizer: str) -> T:
+        """Puts one finalizer on. Raises Conflict where the object changed, ObjectGone where it is no more, and
+        ConfigurationError where it is being deleted."""
+        operations = finalizers.addition(observed, finalizer)
+        return await self.json_patch(observed, operations) if operations else observed
+
     async def remove_finalizer(self, observed: T, finalizer: str) -> T | None:
         """Takes one finalizer off; None where the object was already gone. Raises Conflict where it changed."""
-        finalizers = observed.metadata.finalizers
-        if finalizer not in finalizers:
+        operations = finalizers.removal(observed, finalizer)
+        if not operations:
             return observed
-        path = f"/metadata/finalizers/{finalizers.index(finalizer)}"
-        operations = [{"op": "test", "path": path, "value": finalizer}, {"op": "remove", "path": path}]
         try:
             return await self.json_patch(observed, operations)
         except ObjectGone:
@@ -465,7 +553,7 @@ class Client:
             if _names_another_uid(error):
                 return
             raise
-        _note(Write(type(observed), observed.key, observed.uid, _version_if_it_stays(response.body)))
+        _note(Write(type(observed), observed.key, observed.uid, _version_if_it_stays(response.body), self._cluster))
 
     # -- the wire -----------------------------------------------------------------------------------------------------
 
@@ -510,15 +598,27 @@ class Client:
         request = HttpRequest(method, path, query, headers, payload, self._options.timeout)
         retrying = AsyncRetrying(
             stop=stop_after_attempt(self._options.attempts),
-            retry=retry_if_exception(lambda error: _repeatable(error, method)),
+            retry=retry_if_exception(lambda error: _repeatable(error, method, content_type)),
             wait=self._delay_before_retry,
             sleep=self._clock.sleep,
             reraise=True,
         )
-        return cast(HttpResponse, await retrying(self._send_once, request))
+        tries = count(1)
+
+        async def send() -> HttpResponse:
+            return await self._send_once(replace(request, attempt=next(tries)))
+
+        return cast(HttpResponse, await retrying(send))
 
     async def _send_once(self, request: HttpRequest) -> HttpResponse:
-        response = await self._transport.request(request)
+        if self._guard is not None and request.method != "GET":
+            self._guard()
+        try:
+            response = await self._transport.request(request)
+        except TransportError as error:
+            self.reachability.failed(error)
+            raise
+        self.reachability.answered()
         if response.status >= 400:
             raise error_from_response(response.status, response.body, retry_after=_retry_after(response.headers))
         return response
@@ -531,7 +631,7 @@ class Client:
 
     def _written(self, kind: type[T], response: HttpResponse) -> T:
         written = kind.decode(response.body)
-        _note(Write(kind, written.key, written.uid, _version_if_it_stays(response.body)))
+        _note(Write(kind, written.key, written.uid, _version_if_it_stays(response.body), self._cluster))
         return written
 
     def _check(self, resource: Resource, verb: str, subresource: str = "") -> None:
@@ -549,9 +649,12 @@ def decode_page(kind: type[T], body: bytes) -> Page[T]:
         raw = msgspec.json.decode(body, type=_RawList)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise DecodeError(f"list of {kind.resource}: {error}") from error
+    if raw.items is msgspec.UNSET and raw.kind and not raw.kind.endswith("List"):
+        # Read as a list it would be an empty one, which says that everything is deleted.
+        raise DecodeError(f"list of {kind.resource}: the answer is a {raw.kind}")
     items: list[T] = []
     bad: list[Undecodable] = []
-    with _collector_paused():
+    with collector_paused():
         for item in raw.items or ():
             try:
                 items.append(kind.decode(item))
@@ -560,36 +663,56 @@ def decode_page(kind: type[T], body: bytes) -> Page[T]:
     return Page(tuple(items), raw.metadata.resource_version, raw.metadata.continue_ or "", tuple(bad))
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    # Thousands of new containers with no garbage among them trigger collection after collection: two thirds of the
-    # time that a page costs. An outer pause stays in force.
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def decode_event(kind: type[T], line: bytes) -> WatchEvent[T]:
-    """Decodes one line of a watch. Raises the ApiError that an ERROR event carries, DecodeError for a broken line."""
+    """Decodes one line of a watch. Raises the ApiError that an ERROR event carries, DecodeError for a broken line.
+
+    An object of a kind that nobody asked for, such as a Table, is undecodable and has no key.
+    """
     try:
-        event = msgspec.json.decode(line, type=_RawEvent)
-        if event.type == "ERROR":
-            raise error_from_status(without_nulls(msgspec.json.decode(event.object)))
-        if event.type == "BOOKMARK":
-            mark = msgspec.json.decode(event.object, type=_Bookmark).metadata
-            return WatchEvent(event.type, None, mark.resource_version, mark.annotations or {})
+        type_, sort = _sorted(line)
+        if type_ == "ERROR":
+            raise error_from_status(without_nulls(msgspec.json.decode(line, type=_ErrorEvent).object))
+        if type_ == "BOOKMARK":
+            mark = msgspec.json.decode(line, type=_BookmarkEvent).object.metadata
+            return WatchEvent(type_, None, mark.resource_version, mark.annotations or {})
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise DecodeError(f"watch of {kind.resource}: {error}: {line[:200]!r}") from error
+    if sort not in ("", kind.resource.kind, "PartialObjectMetadata"):
+        foreign = DecodeError(f"watch of {kind.resource}: it sent a {sort}")
+        return WatchEvent(type_, None, "", undecodable=Undecodable(None, "", "", foreign))
+    return _decoded(kind, type_, line)
+
+
+def _sorted(line: bytes) -> tuple[str, str]:
+    """The type of an event and the kind of its object, "" where that says nothing of it."""
     try:
-        decoded = kind.decode(event.object)
+        event = msgspec.json.decode(line, type=_SortedEvent)
+    except msgspec.ValidationError:
+        return msgspec.json.decode(line, type=_RawEvent).type, ""
+    return event.type, event.object.kind
+
+
+@cache
+def _decoder_of_events(kind: type[KubeObject]) -> msgspec.json.Decoder[Any] | None:
+    """Decodes event and object in one go; None for a kind with a way of its own to decode."""
+    if kind.decode.__func__ is not KubeObject.decode.__func__:  # type: ignore[attr-defined]
+        return None
+    return msgspec.json.Decoder(_TypedEvent[kind])  # type: ignore[valid-type]
+
+
+def _decoded(kind: type[T], type_: str, line: bytes) -> WatchEvent[T]:
+    decoder = _decoder_of_events(kind)
+    if decoder is not None:
+        with suppress(msgspec.ValidationError):
+            decoded: T = decoder.decode(line).object
+            return WatchEvent(type_, decoded, decoded.metadata.resource_version)
+    raw = msgspec.json.decode(line, type=_RawEvent).object
+    try:
+        decoded = kind.decode(raw)
     except DecodeError as error:
-        undecodable = _undecodable(event.object, error)
-        return WatchEvent(event.type, None, undecodable.resource_version, undecodable=undecodable)
-    return WatchEvent(event.type, decoded, decoded.metadata.resource_version)
+        undecodable = _undecodable(raw, error)
+        return WatchEvent(type_, None, undecodable.resource_version, undecodable=undecodable)
+    return WatchEvent(type_, decoded, decoded.metadata.resource_version)
 
 
 def _undecodable(raw: msgspec.Raw, error: DecodeError) -> Undecodable:
@@ -667,11 +790,26 @@ def _names_another_uid(error: Conflict) -> bool:
     return "UID in precondition" in error.message or "UID in the precondition" in error.message
 
 
-def _repeatable(error: BaseException, method: str) -> bool:
+def _repeatable(error: BaseException, method: str, content_type: str) -> bool:
     """A refusal for load may always be repeated; a lost answer only where repeating does no harm."""
     if isinstance(error, TooManyRequests | ServiceUnavailable):
         return True
-    return isinstance(error, TransportError) and method in ("GET", "PUT")
+    if isinstance(error, ResourceVersionTooLarge) or not isinstance(error, TransportError | ServerTimeout):
+        return False
+    # An apply says what the end should be and a delete names the uid; a JSON patch that was done fails its own test.
+    return method in ("GET", "PUT", "DELETE") or content_type == APPLY_PATCH
+
+
+@cache
+def _accepted(kind: type[KubeObject], metadata_only: str = METADATA_ONLY) -> str:
+    """The media types in which a kind is read. Raises ConfigurationError for a kind that could not be filled."""
+    if not kind.metadata_only:
+        return JSON
+    if further := set(kind.__struct_fields__) - {"metadata"}:
+        raise ConfigurationError(
+            f"{kind.__name__} reads metadata only, but has {', '.join(sorted(further))}: drop one of the two"
+        )
+    return metadata_only
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

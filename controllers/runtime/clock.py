@@ -25,15 +25,17 @@ class Clock(Protocol):
 class SystemClock:
     """The clock of the machine.
 
-    Inside an event loop ``monotonic`` is the loop's own time. A loop with virtual time (see ``runtime.testing``)
-    therefore moves this clock too, together with every ``asyncio.timeout`` and ``asyncio.sleep``.
+    Inside one of asyncio's own event loops ``monotonic`` is the loop's time. A loop with virtual time (see
+    ``runtime.testing``) therefore moves this clock too, together with every ``asyncio.timeout`` and ``asyncio.sleep``.
     """
 
     def monotonic(self) -> float:
         try:
-            return asyncio.get_running_loop().time()
+            loop = asyncio.get_running_loop()
         except RuntimeError:
             return time.monotonic()
+        # uvloop's time is the same clock cut to milliseconds, in which most keys would seem not to wait at all.
+        return loop.time() if isinstance(loop, asyncio.BaseEventLoop) else time.monotonic()
 
     def utcnow(self) -> datetime:
         return datetime.now(UTC)
@@ -45,3 +47,8 @@ class SystemClock:
 def rfc3339_micro(moment: datetime) -> str:
     """Kubernetes ``MicroTime``: UTC, always six digits after the second, ``Z`` at the end."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def rfc3339(moment: datetime) -> str:
+    """Kubernetes ``Time``: UTC, whole seconds, ``Z`` at the end."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,26 +1,33 @@
-"""A controller: sources that fill a queue, and workers that empty it through a reconciler."""
+"""A controller: sources that fill a queue, and workers that empty it through a reconciler.
+
+It promises that the last state of every object is reconciled, not that each change is: changes of one object that come
+while it waits, or while it is worked on, become one look at what it is by then.
+"""
 
 import asyncio
 import uuid
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from controllers.runtime import handler, logs
-from controllers.runtime.cache import Change, Informer
+from controllers.runtime.cache import Change, ChangeType, Informer
 from controllers.runtime.client import Write, writes_in_progress
 from controllers.runtime.clock import Clock
 from controllers.runtime.errors import ConfigurationError, Conflict, ObjectGone, RuntimeFault, TerminalError
-from controllers.runtime.limiter import ExponentialLimiter
+from controllers.runtime.limiter import ExponentialLimiter, Limiter
 from controllers.runtime.meta import KubeObject
 from controllers.runtime.metrics import Metrics, ReconcileResult
 from controllers.runtime.predicate import Predicate
 from controllers.runtime.reconcile import Reconciler, Request, Result
-from controllers.runtime.workqueue import AsyncWorkQueue
+from controllers.runtime.tracing import TracedReconciler, Tracer
+from controllers.runtime.workqueue import AsyncWorkQueue, QueueStatistics
 
 T = TypeVar("T", bound=KubeObject)
 
 INITIAL_PRIORITY = -100
-"""Priority of what the first list brings, below every real change; controller-runtime uses the same number."""
+"""Priority of what the first list brings or a resync repeats; below every real change, as in controller-runtime."""
 
 logger = logs.get_logger(__name__)
 
@@ -34,95 +41,237 @@ class ControllerOptions:
     cache_wait: float = 5.0  # seconds to wait until the cache has seen a controller's own writes
     retry_base: float = 0.005  # seconds before the first retry of an object; doubles
     retry_cap: float = 300.0  # seconds between retries at most
+    limiter: Limiter[Request] | None = None  # delays of retries; None: retry_base and retry_cap decide
+    sync_timeout: float = 120.0  # seconds until every watched kind must have been listed once
+    warm_up: bool = False  # fill the queue before ``run``, too; on a standby it grows with all that comes and goes
 
 
-class Informers(Protocol):
-    """Where a controller gets its informers from."""
+class Gate(Protocol):
+    """Which requests are this replica's to work on, where several share them."""
+
+    def admits(self, key: Request) -> bool:
+        """Whether it is worth queueing."""
+        ...
+
+    def enter(self, key: Request) -> bool:
+        """Begins the work on it, in the current task; False where it may not begin. After True, ``leave`` must come."""
+        ...
+
+    def leave(self, key: Request) -> None: ...
+
+
+class InformerSource(Protocol):
+    """A cluster whose changes can wake a controller."""
 
     def informer(self, kind: type[T]) -> Informer[T]: ...
 
-    def informers_of(self, kind: type[KubeObject]) -> list[Informer[Any]]: ...
+
+class Informers(InformerSource, Protocol):
+    """Where a controller gets its informers from.
+
+    An informer that is asked for once everything runs has to start at once, since watches may be added at any time.
+    """
+
+    def informers_of(self, kind: type[KubeObject], cluster: str = "") -> list[Informer[Any]]: ...
 
 
 class Controller:
     """Runs one reconciler: declare what wakes it with ``for_``, ``owns`` and ``watches``, then ``reconciles_with``."""
 
     def __init__(
-        self, name: str, informers: Informers, metrics: Metrics, options: ControllerOptions, clock: Clock
+        self,
+        name: str,
+        informers: Informers,
+        metrics: Metrics,
+        options: ControllerOptions,
+        clock: Clock,
+        tracer: Tracer | None = None,
     ) -> None:
         self.name = name
         self._informers = informers
         self._options = options
         self._clock = clock
+        self._tracer = tracer
         self._metrics = metrics.for_controller(name, options.workers)
-        limiter = ExponentialLimiter[Request](options.retry_base, options.retry_cap)
-        self._queue = AsyncWorkQueue[Request](clock=clock, limiter=limiter, observer=metrics.for_queue(name))
+        limiter = options.limiter or ExponentialLimiter[Request](options.retry_base, options.retry_cap)
+        observer = metrics.for_queue(name)
+        self._queue = AsyncWorkQueue[Request](clock=clock, limiter=limiter, observer=observer)
+        observer.delayed_from(lambda: self._queue.statistics().delayed)
         self._primary: type[KubeObject] | None = None
         self._reconciler: Reconciler | None = None
+        self._sources: list[tuple[Informer[Any], Callable[[Change[Any]], Iterable[Request]]]] = []
+        self._connections: list[Callable[[], object]] = []
+        self._connected = options.warm_up
         self._unseen: dict[Request, list[Write]] = {}
-        self._stopping = False
+        self._started = False
+        self._stop = asyncio.Event()
+        self._gate: Gate | None = None
 
     # -- declaring ----------------------------------------------------------------------------------------------------
 
-    def for_(self, kind: type[T], when: Predicate[T] | None = None) -> "Controller":
-        """The kind whose objects are reconciled."""
+    def for_(
+        self, kind: type[T], when: Predicate[T] | None = None, *, cluster: InformerSource | None = None
+    ) -> "Controller":
+        """The kind whose objects are reconciled; ``cluster`` is one of the manager's further ones, if it is there."""
         self._primary = kind
-        return self._watch(kind, handler.itself, when)
+        return self._watch(kind, handler.itself, when, cluster)
 
-    def owns(self, kind: type[T], when: Predicate[T] | None = None) -> "Controller":
-        """A kind whose objects have a controller owner reference to the primary kind."""
+    def owns(self, kind: type[T], when: Predicate[T] | None = None, *, every_owner: bool = False) -> "Controller":
+        """A kind whose objects have a controller owner reference to the primary kind, or with ``every_owner`` any."""
         if self._primary is None:
             raise ConfigurationError(f"controller {self.name}: owns() needs for_() before it")
-        return self._watch(kind, handler.owner(self._primary), when)
+        return self._watch(kind, handler.owner(self._primary, every_owner=every_owner), when)
 
-    def watches(self, kind: type[T], maps_to: handler.MapFunction[T], when: Predicate[T] | None = None) -> "Controller":
+    def watches(
+        self,
+        kind: type[T],
+        maps_to: handler.MapFunction[T],
+        when: Predicate[T] | None = None,
+        *,
+        cluster: InformerSource | None = None,
+    ) -> "Controller":
         """Any other kind; ``maps_to`` names the requests of an object, and is asked for its old and its new state."""
-        return self._watch(kind, handler.mapped(maps_to), when)
+        return self._watch(kind, handler.mapped(maps_to), when, cluster)
+
+    def handles(self, kind: type[T], handle: handler.Handler[T], when: Predicate[T] | None = None) -> "Controller":
+        """Any other kind, where it matters what kind of change it was; ``handle`` names the requests of a change."""
+        return self._watch(kind, handle, when)
 
     def reconciles_with(self, reconciler: Reconciler) -> "Controller":
-        self._reconciler = reconciler
+        self._reconciler = TracedReconciler(reconciler, self._tracer, self.name) if self._tracer else reconciler
         return self
 
-    def enqueue(self, request: Request, *, after: float = 0.0) -> None:
+    def enqueue(self, request: Request, *, after: float = 0.0, priority: int = 0) -> None:
         """Asks for a reconcile from outside, ``after`` seconds from now."""
-        self._queue.add(request, after=after)
+        self._queue.add(request, after=after, priority=priority)
 
-    def _watch(self, kind: type[T], handle: handler.Handler[Any], when: Predicate[T] | None) -> "Controller":
+    def _watch(
+        self,
+        kind: type[T],
+        handle: handler.Handler[Any],
+        when: Predicate[T] | None,
+        cluster: InformerSource | None = None,
+    ) -> "Controller":
+        def requests(change: Change[T]) -> Iterable[Request]:
+            if change.old is None and change.new is None:
+                logger.error("a change without any object was dropped", controller=self.name, resource=kind.resource)
+                return ()
+            return handle(change) if when is None or when(change) else ()
+
         def on_change(change: Change[T]) -> None:
-            if when is not None and not when(change):
-                return
-            priority = INITIAL_PRIORITY if change.initial else 0
-            for request in handle(change):
-                self._queue.add(request, priority=priority)
+            priority = priority_of(change)
+            for request in requests(change):
+                if self._gate is None or self._gate.admits(request):
+                    self._queue.add(request, priority=priority)
 
-        self._informers.informer(kind).add_handler(on_change)
+        informer = (cluster or self._informers).informer(kind)
+        self._sources.append((informer, requests))
+        self._connections.append(partial(informer.add_handler, on_change))
+        if self._connected:
+            self._connect()
         return self
+
+    def gated_by(self, gate: Gate) -> None:
+        """Works only on what ``gate`` lets through. Where it opens for more, ``replay`` brings what is there."""
+        self._gate = gate
+
+    def replay(self, among: Callable[[Request], bool]) -> None:
+        """Queues all of what a start would, as far as it is ``among`` what is wanted."""
+        for informer, requests in self._sources:
+            for item in informer.store.list():
+                for request in requests(Change(ChangeType.ADDED, None, item, initial=True)):
+                    if among(request):
+                        self._queue.add(request, priority=INITIAL_PRIORITY)
 
     # -- running ------------------------------------------------------------------------------------------------------
 
+    @property
+    def unsynced(self) -> dict[str, str]:
+        """The watched resources that have not been listed yet, each with its last error or ""."""
+        return {str(source.kind.resource): source.last_error for source, _ in self._sources if not source.synced}
+
+    def statistics(self) -> QueueStatistics:
+        """What the queue holds."""
+        return self._queue.statistics()
+
+    async def warm_up(self) -> None:
+        """Lets changes into the queue, and waits until every watched kind has been listed once.
+
+        ``run`` does so first; what is in the caches by then comes in as from a first list. Called earlier, such as on
+        a replica that does not lead yet, it shortens the wait then. Raises RuntimeFault after ``sync_timeout``, with
+        the resources that are missing and why.
+        """
+        self._connect()
+        try:
+            async with asyncio.timeout(self._options.sync_timeout):
+                for source, _ in self._sources:
+                    await source.wait_synced()
+        except TimeoutError:
+            missing = "; ".join(f"{resource}: {error or 'not listed yet'}" for resource, error in self.unsynced.items())
+            raise RuntimeFault(
+                f"controller {self.name}: not everything was listed within {self._options.sync_timeout:g} s: {missing}"
+            ) from None
+
     async def run(self) -> None:
-        """Works until ``stop``; then every reconcile that has begun is finished and waiting ones are left."""
+        """Works until ``stop``; then every reconcile that has begun is finished and waiting ones are left.
+
+        Raises ConfigurationError the second time it is called, and what ``warm_up`` raises.
+        """
         if self._reconciler is None:
             raise ConfigurationError(f"controller {self.name} has no reconciler: call reconciles_with()")
+        if self._started:
+            raise ConfigurationError(f"controller {self.name} was started before: make a new one to run it again")
+        self._started = True
+        await self._warm_up_or_stop()
         async with asyncio.TaskGroup() as workers:
             for number in range(self._options.workers):
                 workers.create_task(self._work(self._reconciler), name=f"{self.name}-worker-{number}")
 
     def stop(self) -> None:
         """Makes ``run`` return once the running reconciles have ended."""
-        self._stopping = True
+        self._stop.set()
         self._queue.shut_down()
+
+    def _connect(self) -> None:
+        self._connected = True
+        while self._connections:
+            self._connections.pop(0)()
+
+    async def _warm_up_or_stop(self) -> None:
+        """A stop meanwhile ends the wait, which is no failure then."""
+        warming = asyncio.create_task(self.warm_up(), name=f"{self.name}-warm-up")
+        stopping = asyncio.create_task(self._stop.wait(), name=f"{self.name}-stop")
+        try:
+            await asyncio.wait({warming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if warming.done():
+                warming.result()
+        finally:
+            warming.cancel()
+            stopping.cancel()
+            await asyncio.wait({warming, stopping})
 
     async def _work(self, reconciler: Reconciler) -> None:
         while (item := await self._queue.get()) is not None:
             try:
-                if not self._stopping:
-                    await self._process(reconciler, item.key, item.priority)
+                if not self._stop.is_set():
+                    await self._process_if_ours(reconciler, item.key, item.priority)
             finally:
                 self._queue.done(item.key)
 
+    async def _process_if_ours(self, reconciler: Reconciler, request: Request, priority: int) -> None:
+        if self._gate is None:
+            await self._process(reconciler, request, priority)
+        elif self._gate.enter(request):
+            try:
+                await self._process(reconciler, request, priority)
+            finally:
+                self._gate.leave(request)
+        else:
+            self._queue.forget(request)
+            self._unseen.pop(request, None)
+
     async def _process(self, reconciler: Reconciler, request: Request, priority: int) -> None:
-        with logs.bind(controller=self.name, object=str(request), reconcile_id=uuid.uuid4().hex[:12]):
+        with logs.bind(**self._log_fields(request)):
             self._metrics.worker_started()
             try:
                 if await self._cache_is_current(request):
@@ -131,6 +280,19 @@ class Controller:
                     self._queue.add_rate_limited(request, priority=priority)
             finally:
                 self._metrics.worker_stopped()
+
+    def _log_fields(self, request: Request) -> dict[str, str]:
+        """Which reconcile a line belongs to, under the names that controller-runtime gives these fields."""
+        resource = self._primary.resource if self._primary is not None else None
+        fields = {
+            "controller": self.name,
+            "controllerGroup": resource.group if resource else "",
+            "controllerKind": resource.kind if resource else "",
+            "namespace": request.namespace,
+            "name": request.name,
+            "reconcileID": uuid.uuid4().hex[:12],
+        }
+        return {name: value for name, value in fields.items() if value}
 
     async def _cache_is_current(self, request: Request) -> bool:
         # A reconcile on a cache older than its own last write would decide on a past that it has changed itself.
@@ -144,7 +306,7 @@ class Controller:
         return True
 
     async def _seen(self, write: Write) -> bool:
-        for informer in self._informers.informers_of(write.kind):
+        for informer in self._informers.informers_of(write.kind, write.cluster):
             if not await informer.wait_for(write, self._options.cache_wait):
                 return False
         return True
@@ -153,8 +315,6 @@ class Controller:
         started = self._clock.monotonic()
         try:
             outcome = self._succeeded(request, await self._call(reconciler, request), priority)
-        except TerminalError as error:
-            outcome = self._failed_for_good(request, error)
         except asyncio.CancelledError as error:
             # Awaiting something that others have cancelled raises this too; a worker that let it through would end
             # without a word, since task groups take it for an ordered end.
@@ -162,7 +322,9 @@ class Controller:
                 raise
             outcome = self._failed(request, error, priority)
         except Exception as error:  # noqa: BLE001 - whatever a reconciler raises must not stop the worker
-            outcome = self._failed(request, error, priority)
+            outcome = (
+                self._failed_for_good(request, error) if _is_final(error) else self._failed(request, error, priority)
+            )
         self._metrics.reconciled(outcome, self._clock.monotonic() - started)
 
     async def _call(self, reconciler: Reconciler, request: Request) -> Result:
@@ -171,25 +333,39 @@ class Controller:
         deadline = asyncio.timeout(self._options.reconcile_timeout)
         try:
             async with deadline:
-                return await reconciler.reconcile(request)
+                return self._checked(await reconciler.reconcile(request))
         except TimeoutError as error:
             if not deadline.expired():
                 raise
-            self._metrics.timeout()
             raise RuntimeFault(f"it did not end within {self._options.reconcile_timeout:g} s") from error
         finally:
+            # Also where the reconciler made something else of being cancelled.
+            if deadline.expired():
+                self._metrics.timeout()
             writes_in_progress.reset(token)
             if writes:
                 self._unseen[request] = writes
 
+    def _checked(self, answer: object) -> Result:
+        if not isinstance(answer, Result):
+            raise ConfigurationError(
+                f"the reconciler of controller {self.name} returned {answer!r}: return a Result, such as DONE"
+            )
+        return answer
+
     def _succeeded(self, request: Request, result: Result, priority: int) -> ReconcileResult:
+        priority = priority if result.priority is None else result.priority
+        if result.requeue:
+            # Not forgotten, so that the delay grows from one time to the next.
+            self._queue.add_rate_limited(request, priority=priority)
+            return "requeue"
         self._queue.forget(request)
         if result.requeue_after is None:
             return "success"
         self._queue.add(request, priority=priority, after=result.requeue_after)
         return "requeue_after"
 
-    def _failed_for_good(self, request: Request, error: TerminalError) -> ReconcileResult:
+    def _failed_for_good(self, request: Request, error: Exception) -> ReconcileResult:
         self._queue.forget(request)
         self._metrics.error()
         self._metrics.terminal_error()
@@ -207,6 +383,27 @@ class Controller:
             self._metrics.panic()
             logger.error("reconcile raised and will be retried", exc_info=error)
         return "error"
+
+
+def priority_of(change: Change[Any]) -> int:
+    """INITIAL_PRIORITY for what nobody has just done: the first list, and the repetitions of a resync. Otherwise 0."""
+    if change.type is ChangeType.DELETED:
+        return 0
+    return INITIAL_PRIORITY if change.initial or _is_repetition(change) else 0
+
+
+def _is_repetition(change: Change[Any]) -> bool:
+    if change.old is None or change.new is None:
+        return False
+    old, new = change.old.metadata, change.new.metadata
+    return bool(new.resource_version) and (old.uid, old.resource_version) == (new.uid, new.resource_version)
+
+
+def _is_final(error: BaseException) -> bool:
+    """Whether an error is a TerminalError, was raised from one, or is a group of nothing else."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_final(each) for each in error.exceptions)
+    return isinstance(error, TerminalError) or (error.__cause__ is not None and _is_final(error.__cause__))
 
 
 def _is_being_cancelled() -> bool:

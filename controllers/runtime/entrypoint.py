@@ -3,7 +3,9 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import uvloop
 
@@ -13,6 +15,7 @@ from controllers.runtime.errors import RuntimeFault
 from controllers.runtime.manager import Manager
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.options import ManagerOptions
+from controllers.runtime.tracing import TracedTransport, Tracer, active_tracer
 from controllers.runtime.transport import AiohttpTransport, Credentials
 
 Setup = Callable[[Manager], None]
@@ -41,18 +44,31 @@ def _tell(name: str, failures: list[BaseException]) -> None:
 
 
 async def _serve(name: str, setup: Setup, options: ManagerOptions) -> None:
+    options = replace(options, leader_elect_resource_name=options.leader_elect_resource_name or name)
     metrics = Metrics()
-    transport = AiohttpTransport(
-        Credentials(options.kubeconfig, options.context), user_agent=name, observer=metrics.rest_observer
-    )
-    manager = Manager(Client(transport, ClientOptions(field_manager=name)), options, metrics=metrics)
-    try:
+    tracer = active_tracer(name)
+    async with _client(name, options, metrics, tracer) as client, _client(name, options, metrics, tracer) as leases:
+        # Elections have connections of their own: a half-open one out of a big pool could cost one attempt each.
+        manager = Manager(client, options, metrics=metrics, tracer=tracer, leases=leases)
         setup(manager)
         _stop_on_signals(manager)
         await manager.run()
+    logger.info("stopped", binary=name)
+
+
+@asynccontextmanager
+async def _client(name: str, options: ManagerOptions, metrics: Metrics, tracer: Tracer | None) -> AsyncIterator[Client]:
+    credentials = Credentials(options.kubeconfig, options.context)
+    transport = AiohttpTransport(
+        credentials,
+        user_agent=name,
+        observer=metrics.rest_observer,
+        resolution_observer=metrics.resolution_observer,
+    )
+    try:
+        yield Client(TracedTransport(transport, tracer) if tracer else transport, ClientOptions(field_manager=name))
     finally:
         await transport.close()
-    logger.info("stopped", binary=name)
 
 
 def _stop_on_signals(manager: Manager) -> None:

@@ -26,6 +26,7 @@
     ├── DecodeError              an answer came that is not what was asked for
     ├── PermissionNotDeclared    the code did something that its declarations, and so its RBAC, do not contain
     ├── ConfigurationError       an option, kubeconfig or flag cannot work
+    ├── LeadershipLost           another replica may be the leader by now, so this one writes nothing
     └── TerminalError            raised by a reconciler: do not retry until the object changes
 """
 
@@ -162,6 +163,10 @@ class PermissionNotDeclared(RuntimeFault):
 
 class ConfigurationError(RuntimeFault):
     """An option, flag or kubeconfig cannot work; the text names it and the fix."""
+
+
+class LeadershipLost(RuntimeFault):
+    """This replica is not, or no longer, the leader: its writes are refused, and a manager that was one ends."""
 
 
 class TerminalError(RuntimeFault):

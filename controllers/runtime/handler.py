@@ -28,8 +28,8 @@ def mapped(function: MapFunction[T]) -> Handler[T]:
     return handle
 
 
-def owner(kind: type[KubeObject]) -> Handler[KubeObject]:
-    """The controlling owner of that kind, before and after the change.
+def owner(kind: type[KubeObject], *, every_owner: bool = False) -> Handler[KubeObject]:
+    """The controlling owner of that kind, before and after the change; with ``every_owner`` all owners of that kind.
 
     Group and kind must match, the version need not. A cluster-scoped owner has no namespace.
     """
@@ -38,7 +38,8 @@ def owner(kind: type[KubeObject]) -> Handler[KubeObject]:
     def owners(dependent: KubeObject) -> Iterable[Request]:
         for reference in dependent.metadata.owner_references:
             group = reference.api_version.rpartition("/")[0]
-            if reference.controller and reference.kind == wanted.kind and group == wanted.group:
+            counts = every_owner or reference.controller
+            if counts and (group, reference.kind) == (wanted.group, wanted.kind):
                 yield Key(dependent.namespace if wanted.namespaced else "", reference.name)
 
     return mapped(owners)

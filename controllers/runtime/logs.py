@@ -41,6 +41,11 @@ def bind(**fields: Any) -> Iterator[None]:
         _bound.reset(token)
 
 
+def bound() -> Mapping[str, Any]:
+    """The fields that every line written here carries."""
+    return _bound.get()
+
+
 class Logger:
     """Writes events: a fixed text, and everything that varies as fields.
 

@@ -83,9 +83,14 @@ class Key:
 
 
 class KubeObject(Projection, frozen=True, kw_only=True):
-    """Base class of every kind; a subclass sets ``resource`` and adds the fields that its readers need."""
+    """Base class of every kind; a subclass sets ``resource`` and adds the fields that its readers need.
+
+    A subclass without further fields that sets ``metadata_only`` reads ``PartialObjectMetadata``: the server leaves
+    out all that the projection would throw away.
+    """
 
     resource: ClassVar[Resource]
+    metadata_only: ClassVar[bool] = False
 
     metadata: ObjectMeta
 

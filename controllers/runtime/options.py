@@ -3,8 +3,14 @@
 import argparse
 from dataclasses import dataclass
 
+from controllers.runtime.errors import ConfigurationError
+from controllers.runtime.leader_election import ElectionOptions, own_namespace
+
 MAX_WORKERS = 1_000
 """Workers of one controller at most: far more requests than any API server takes at the same time from one client."""
+
+MAX_SHARDS = 64
+"""Shards at most; every replica asks for each of their Leases every few seconds."""
 
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -19,10 +25,18 @@ class ManagerOptions:
     metrics_bind_address: str = ":8080"  # host:port of /metrics; "0" switches it off
     health_probe_bind_address: str = ":8081"  # host:port of /healthz and /readyz; "0" switches it off
     cache_sync_timeout: float = 120.0  # seconds until every kind must have been listed once
-    grace_period: float = 30.0  # seconds that running reconciles get when the manager stops
+    grace_period: float = 30.0  # seconds that running reconciles get when the manager stops; 0: none, below: no end
     workers: int = 16  # reconciles at the same time in each controller
     log_format: str = "text"  # text or json
     log_level: str = "info"  # debug, info, warning or error
+    leader_elect: bool = False  # whether to work only while holding a Lease, so that several replicas can run
+    leader_elect_lease_duration: float = 15.0  # whole seconds without renewal after which others take over
+    leader_elect_renew_deadline: float = 10.0  # seconds without renewal after which a leader gives up
+    leader_elect_retry_period: float = 2.0  # seconds between two attempts
+    leader_elect_resource_name: str = ""  # of the Lease; entrypoint.run gives the binary's name where it is ""
+    leader_elect_resource_namespace: str = ""  # of the Lease; "": the one that the process runs in
+    leader_elect_release_on_cancel: bool = True  # whether an orderly stop lets go of the Lease at once
+    shards: int = 1  # parts that the keys are split into, for replicas to share; 1: a leader does everything
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +72,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--log-format", choices=LOG_FORMATS, default=default.log_format)
     parser.add_argument("--log-level", choices=LOG_LEVELS, default=default.log_level)
+    _add_election_arguments(parser, default)
+
+
+def _add_election_arguments(parser: argparse.ArgumentParser, default: ManagerOptions) -> None:
+    parser.add_argument(
+        "--leader-elect",
+        action="store_true",
+        help="work only while holding a Lease, so that several replicas can run (default: off)",
+    )
+    for name, what in (
+        ("lease-duration", "whole seconds without renewal after which another replica takes over"),
+        ("renew-deadline", "seconds without renewal after which a leader gives up; shorter than the lease duration"),
+        ("retry-period", "seconds between two attempts"),
+    ):
+        parser.add_argument(
+            f"--leader-elect-{name}",
+            metavar="SECONDS",
+            type=positive_float,
+            default=getattr(default, f"leader_elect_{name.replace('-', '_')}"),
+            help=f"{what} (default: %(default)s)",
+        )
+    parser.add_argument(
+        "--leader-elect-resource-name", metavar="NAME", default="", help="of the Lease (default: the binary's name)"
+    )
+    parser.add_argument(
+        "--leader-elect-resource-namespace",
+        metavar="NAME",
+        default="",
+        help="of the Lease (default: $POD_NAMESPACE, then the pod's own)",
+    )
+    parser.add_argument(
+        "--leader-elect-release-on-cancel",
+        action=argparse.BooleanOptionalAction,
+        default=default.leader_elect_release_on_cancel,
+        help="let go of the Lease at once when stopping in order (default: on)",
+    )
+    parser.add_argument(
+        "--shards",
+        metavar="N",
+        type=shard_count,
+        default=default.shards,
+        help="split the keys into so many parts, which replicas share; needs --leader-elect (default: %(default)s)",
+    )
 
 
 def manager_options(arguments: argparse.Namespace) -> ManagerOptions:
@@ -71,6 +128,29 @@ def manager_options(arguments: argparse.Namespace) -> ManagerOptions:
         workers=arguments.workers,
         log_format=arguments.log_format,
         log_level=arguments.log_level,
+        leader_elect=arguments.leader_elect,
+        leader_elect_lease_duration=arguments.leader_elect_lease_duration,
+        leader_elect_renew_deadline=arguments.leader_elect_renew_deadline,
+        leader_elect_retry_period=arguments.leader_elect_retry_period,
+        leader_elect_resource_name=arguments.leader_elect_resource_name,
+        leader_elect_resource_namespace=arguments.leader_elect_resource_namespace,
+        leader_elect_release_on_cancel=arguments.leader_elect_release_on_cancel,
+        shards=arguments.shards,
+    )
+
+
+def election_options(options: ManagerOptions) -> ElectionOptions:
+    """Which Lease a manager asks for, and how. Raises ConfigurationError where that cannot work, naming the flag."""
+    if not options.leader_elect_resource_name:
+        raise ConfigurationError("the leader's Lease has no name: give --leader-elect-resource-name")
+    flag = "--leader-elect-resource-namespace"
+    return ElectionOptions(
+        name=options.leader_elect_resource_name,
+        namespace=options.leader_elect_resource_namespace or own_namespace(flag),
+        lease_duration=options.leader_elect_lease_duration,
+        renew_deadline=options.leader_elect_renew_deadline,
+        retry_period=options.leader_elect_retry_period,
+        release=options.leader_elect_release_on_cancel,
     )
 
 
@@ -87,6 +167,16 @@ def worker_count(text: str) -> int:
     number = positive_int(text)
     if number > MAX_WORKERS:
         raise argparse.ArgumentTypeError(f"{text} is more than {MAX_WORKERS}: each worker is a task that takes memory")
+    return number
+
+
+def shard_count(text: str) -> int:
+    """For argparse: a whole number from 1 to MAX_SHARDS."""
+    number = positive_int(text)
+    if number > MAX_SHARDS:
+        raise argparse.ArgumentTypeError(
+            f"{text} is more than {MAX_SHARDS}: each shard costs a write every two seconds"
+        )
     return number
 
 

@@ -2,17 +2,21 @@
 
 ``event`` only queues. One task posts: first sight of an event at once; repeats are counted and sent together, as an
 update of the same Event's ``series``. So a loop that records on every turn costs one write per ``MERGE_WINDOW``.
+
+Two limits protect the server, with client-go's numbers. Notes that differ although object, type and reason are the same
+are combined into one Event after the tenth. And each object has a bucket of tokens, one for each write: where it is
+empty a new event is discarded and counted, but the update of a series, which loses nothing by coming later, waits.
 """
 
 import asyncio
 import heapq
 import random
 import socket
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
 from cachetools import TTLCache
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
@@ -20,9 +24,11 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 from controllers.runtime import logs
 from controllers.runtime.client import Client
 from controllers.runtime.clock import Clock, SystemClock, rfc3339_micro
+from controllers.runtime.correlator import SimilarNotes, TokenBuckets
 from controllers.runtime.errors import (
     AlreadyExists,
     ApiError,
+    ConfigurationError,
     Conflict,
     NamespaceTerminating,
     NotFound,
@@ -52,10 +58,28 @@ TRIES = 12
 RETRY_DELAY = 10.0
 """Seconds between tries; the first delay is a random part of it, so that many processes do not return at once."""
 
+ALIKE = 10
+"""Different notes of one object, type and reason before further ones are combined. client-go's number."""
+
+ALIKE_WINDOW = 600.0
+"""Seconds without any of them after which they are told apart again. client-go's number."""
+
+BURST = 25
+"""Writes about one object that need no pause. client-go's number."""
+
+REFILL = 300.0
+"""Seconds until one more of them is allowed. client-go's number."""
+
+COMBINED = "(combined from similar events): "
+"""What the note of a combined Event begins with, as with client-go; the rest is the first note that it stands for."""
+
 MAX_NOTE = 1024
 MAX_INSTANCE = 128
 
 EventType: TypeAlias = Literal["Normal", "Warning"]
+
+Discarded: TypeAlias = Literal["queue_full", "spam", "failed", "stopped"]
+"""Why an event did not reach the server: too many waited, too many about one object, refused, or the end came."""
 
 logger = logs.get_logger(__name__)
 
@@ -102,22 +126,54 @@ class FakeRecorder:
         self.events.append(RecordedEvent(obj, type_, reason, note, action))
 
 
-_Key: TypeAlias = tuple[Resource, str, str, str, EventType, str, str]
+EventKey: TypeAlias = Callable[[RecordedEvent], Hashable]
+"""What two events must have in common to be counted together; different recorders never count together."""
+
+
+def same_object(event: RecordedEvent) -> Hashable:
+    """Events about one object."""
+    obj = event.obj
+    return (obj.resource, obj.namespace, obj.name, obj.uid)
+
+
+def same_reason(event: RecordedEvent) -> Hashable:
+    """Events about one object, of one type and reason."""
+    return (same_object(event), event.type, event.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderOptions:
+    """What a recorder combines and what it discards. Raises ConfigurationError for limits that let nothing through."""
+
+    alike: int = ALIKE  # different notes of one ``group_key`` before further ones are combined
+    alike_window: float = ALIKE_WINDOW  # seconds of silence after which they are told apart again
+    group_key: EventKey = same_reason  # what alike events have in common
+    burst: int = BURST  # writes about one ``spam_key`` that need no pause
+    refill: float = REFILL  # seconds until one more is allowed
+    spam_key: EventKey = same_object  # what shares a burst; ``same_reason`` keeps a busy reason from hiding others
+
+    def __post_init__(self) -> None:
+        if self.alike < 1 or self.burst < 1 or self.refill < 0.0:
+            raise ConfigurationError(
+                f"RecorderOptions: alike is {self.alike}, burst {self.burst} and refill {self.refill:g} s; "
+                "use alike >= 1, burst >= 1 and refill >= 0"
+            )
+
+
+_Key: TypeAlias = tuple[Hashable, str | None]
+"""What the same events have in common: all but their times. A combined event has no note of its own."""
 
 
 @dataclass(slots=True)
 class _Occurrences:
     """The same event, once or more often, not yet sent."""
 
+    key: _Key
     event: RecordedEvent
     first: datetime
     last: datetime
+    has_token: bool
     count: int = 1
-
-    @property
-    def key(self) -> _Key:
-        obj, event = self.event.obj, self.event
-        return (obj.resource, obj.namespace, obj.name, obj.uid, event.type, event.reason, event.note)
 
 
 @dataclass(slots=True)
@@ -139,6 +195,7 @@ class Recorder:
         metrics: Metrics,
         clock: Clock | None = None,
         *,
+        options: RecorderOptions | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._client = client
@@ -148,9 +205,15 @@ class Recorder:
         }
         self._clock = clock or SystemClock()
         self._jitter = jitter
-        self._discarded = metrics.counter(
-            "events_discarded_total", "Events that were recorded and did not reach the server.", ("controller",)
-        ).labels(reporting_controller)
+        self._options = options = options or RecorderOptions()
+        self._similar = SimilarNotes(options.alike, options.alike_window, KNOWN_SERIES)
+        self._buckets = TokenBuckets(options.burst, options.refill, KNOWN_SERIES)
+        discarded = metrics.counter(
+            "events_discarded_total",
+            "Events that were recorded and did not reach the server.",
+            ("controller", "reason"),
+        )
+        self._discarded = {why: discarded.labels(reporting_controller, why) for why in get_args(Discarded)}
         self._waiting: dict[_Key, _Occurrences] = {}
         self._due: list[tuple[float, int, _Key]] = []
         self._queued = 0
@@ -163,16 +226,15 @@ class Recorder:
         """See ``EventRecorder``. After ``stop`` it does nothing; with a full queue it only counts the loss."""
         if self._stopping:
             return
-        now = self._clock.utcnow()
-        recorded = _Occurrences(RecordedEvent(obj, type_, reason, cut_note(note), action), now, now)
-        key = recorded.key
+        now = self._clock.monotonic()
+        key, recorded = self._combined(RecordedEvent(obj, type_, reason, cut_note(note), action), now)
         if (waiting := self._waiting.get(key)) is not None:
             waiting.count += 1
-            waiting.last = now
+            waiting.last = self._clock.utcnow()
         elif len(self._waiting) >= QUEUE_LENGTH:
-            self._discarded.inc()
+            self._discarded["queue_full"].inc()
         else:
-            self._enqueue(key, recorded)
+            self._admit(key, recorded, now)
 
     async def run(self) -> None:
         """Posts until ``stop`` is called and nothing is left; cancel it after ``stop``."""
@@ -190,14 +252,28 @@ class Recorder:
                 await self._post_all()
         except TimeoutError:
             logger.warning("events discarded at the end", count=len(self._waiting))
-        self._discarded.inc(len(self._waiting))
+        self._discarded["stopped"].inc(len(self._waiting))
         self._waiting.clear()
         self._due.clear()
 
-    def _enqueue(self, key: _Key, recorded: _Occurrences) -> None:
+    def _combined(self, event: RecordedEvent, now: float) -> tuple[_Key, RecordedEvent]:
+        """The event, or where there are too many of its sort, the one that stands for all further ones."""
+        group = self._options.group_key(event)
+        if self._similar.too_many(group, event.note, now):
+            return (group, None), replace(event, note=cut_note(COMBINED + event.note))
+        return (same_reason(event), event.note), event
+
+    def _admit(self, key: _Key, event: RecordedEvent, now: float) -> None:
         series = self._series.get(key)
-        due = self._clock.monotonic() if series is None else series.sent_at + MERGE_WINDOW
-        self._waiting[key] = recorded
+        if series is None and not self._buckets.take(self._options.spam_key(event), now):
+            self._discarded["spam"].inc()
+            logger.debug("event discarded, there are too many about its object", about=str(event.obj.key))
+            return
+        at = self._clock.utcnow()
+        self._waiting[key] = _Occurrences(key, event, at, at, has_token=series is None)
+        self._schedule(key, now if series is None else series.sent_at + MERGE_WINDOW)
+
+    def _schedule(self, key: _Key, due: float) -> None:
         self._queued += 1
         heapq.heappush(self._due, (due, self._queued, key))
         self._wake.set()
@@ -208,7 +284,7 @@ class Recorder:
                 try:
                     await self._post(occurrences)
                 except asyncio.CancelledError:
-                    self._discarded.inc()
+                    self._discarded["stopped"].inc()
                     raise
 
     async def _next(self) -> _Occurrences | None:
@@ -217,10 +293,22 @@ class Recorder:
             self._wake.clear()
             delay = self._due[0][0] - self._clock.monotonic() if self._due else None
             if delay is not None and (delay <= 0.0 or self._stopping):
-                return self._waiting.pop(heapq.heappop(self._due)[2])
-            if self._stopping:
+                occurrences = self._take(heapq.heappop(self._due)[2])
+                if occurrences is not None:
+                    return occurrences
+            elif self._stopping:
                 return None
-            await self._woken(delay)
+            else:
+                await self._woken(delay)
+
+    def _take(self, key: _Key) -> _Occurrences | None:
+        """What is due under the key, or None where it has to wait for a token."""
+        occurrences, now = self._waiting[key], self._clock.monotonic()
+        bucket = self._options.spam_key(occurrences.event)
+        if occurrences.has_token or self._stopping or self._buckets.take(bucket, now):
+            return self._waiting.pop(key)
+        self._schedule(key, self._buckets.next_at(bucket, now))
+        return None
 
     async def _woken(self, within: float | None) -> None:
         try:
@@ -270,7 +358,7 @@ class Recorder:
         elif isinstance(error, NamespaceTerminating | NotFound):
             logger.debug("event dropped, its namespace is gone", error=error)
         else:
-            self._discarded.inc()
+            self._discarded["failed"].inc()
             logger.warning("event not recorded", error=error)
 
     def _retrying(self) -> AsyncRetrying:

@@ -6,16 +6,19 @@ of its own.
 """
 
 import asyncio
+import hashlib
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 import yaml
+from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from controllers.runtime import logs
@@ -41,6 +44,7 @@ class HttpRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     timeout: float = 30.0
+    attempt: int = 1  # which try of one call this is; for observers
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,104 +183,78 @@ class Credentials:
         return f"kubeconfig {self._kubeconfig or _package().KUBE_CONFIG_DEFAULT_LOCATION}"
 
 
+NO_ANSWER: Final = "<error>"
+"""The code of a request that no answer came to, as in client-go."""
+
+
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """What an observer is told of each request; ``code`` is ``<error>`` where no answer came."""
+    """What an observer is told of each request; ``code`` is ``NO_ANSWER`` where no answer came."""
 
     method: str
     host: str
     code: str
-    seconds: float
+    seconds: float  # until the end of the answer's body
+    sent: int = 0  # bytes of the request's body
+    received: int = 0  # bytes of the answer's body; 0 for a stream
+    stream: bool = False
+    attempt: int = 1
 
 
 Observer = Callable[[AnsweredRequest], None]
+
+ResolutionObserver = Callable[[str, float], None]
+"""Told the host and the seconds of each resolution of a name."""
 
 
 def _ignore(_: AnsweredRequest) -> None:
     return None
 
 
-class AiohttpTransport:
-    """Requests over a keep-alive pool; watches over a pool of their own, so that they never starve requests."""
+def _ignore_resolution(_host: str, _seconds: float) -> None:
+    return None
 
-    def __init__(
-        self,
-        credentials: Credentials,
-        *,
-        user_agent: str = "gpu-mirage",
-        observer: Observer = _ignore,
-        clock: Clock | None = None,
-    ) -> None:
-        self._credentials = credentials
-        self._user_agent = user_agent
+
+class TimedResolver(AbstractResolver):
+    """Resolves as ``inner`` does and tells ``observer`` how long each name took; known addresses never come here."""
+
+    def __init__(self, inner: AbstractResolver, observer: ResolutionObserver, clock: Clock) -> None:
+        self._inner = inner
         self._observer = observer
-        self._clock = clock or SystemClock()
-        self._session: aiohttp.ClientSession | None = None
-        self._base = ""
-        self._host = ""
-        self._server_name: str | None = None
-        self._opening = asyncio.Lock()
+        self._clock = clock
 
-    async def request(self, request: HttpRequest) -> HttpResponse:
-        timeout = aiohttp.ClientTimeout(total=request.timeout)
-        async with self._exchange(request, timeout) as response:
-            body = await response.read()
-            return HttpResponse(response.status, response.headers, body)
-
-    @asynccontextmanager
-    async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=30.0, sock_read=request.timeout)
-        async with self._exchange(request, timeout) as response:
-            yield _AiohttpStream(response)
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        started = self._clock.monotonic()
+        try:
+            return await self._inner.resolve(host, port, family)
+        finally:
+            self._observer(host, self._clock.monotonic() - started)
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._inner.close()
 
-    @asynccontextmanager
-    async def _exchange(
-        self, request: HttpRequest, timeout: aiohttp.ClientTimeout
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        session, headers = await self._prepare(request)
-        started = self._clock.monotonic()
-        code = "<error>"
-        try:
-            async with session.request(
-                request.method,
-                URL(self._url(request), encoded=True),
-                headers=headers,
-                data=request.body,
-                timeout=timeout,
-                allow_redirects=False,
-                server_hostname=self._server_name,
-            ) as response:
-                code = str(response.status)
-                if response.status == 401:
-                    self._credentials.expire()
-                yield response
-        except (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError) as error:
-            raise TransportError(f"{request.method} {request.path}: {str(error) or type(error).__name__}") from error
-        finally:
-            self._observer(AnsweredRequest(request.method, self._host, code, self._clock.monotonic() - started))
 
-    async def _prepare(self, request: HttpRequest) -> tuple[aiohttp.ClientSession, dict[str, str]]:
-        configuration = await self._credentials.load()
-        async with self._opening:
-            if self._session is None:
-                self._session = self._open(configuration)
-        headers = {"User-Agent": self._user_agent, **request.headers}
-        if token := configuration.api_key.get("BearerToken"):
-            headers["Authorization"] = token.strip()  # token files often end in a newline
-        return self._session, headers
+class _Connection:
+    """A pool of connections made with one reading of the certificates; it closes once it is retired and idle."""
 
-    def _open(self, configuration: Any) -> aiohttp.ClientSession:
-        self._base = configuration.host.rstrip("/")
-        self._host = urlsplit(self._base).netloc
-        self._server_name = configuration.tls_server_name
+    def __init__(self, configuration: "Configuration", observer: ResolutionObserver, clock: Clock) -> None:
+        self.base = configuration.host.rstrip("/")
+        self.host = urlsplit(self.base).netloc
+        self.server_name = configuration.tls_server_name
+        self._users = 0
+        self._retired = False
         # No limit: requests are bounded by the workers, and watches must never wait for a free connection.
-        connector = aiohttp.TCPConnector(limit=0, ssl=_ssl_context(configuration), keepalive_timeout=60.0)
-        return aiohttp.ClientSession(
+        self._resolver = TimedResolver(aiohttp.DefaultResolver(), observer, clock)
+        connector = aiohttp.TCPConnector(
+            limit=0,
+            ssl=_ssl_context(configuration),
+            keepalive_timeout=60.0,
+            socket_factory=_kept_alive,
+            resolver=self._resolver,
+        )
+        self.session = aiohttp.ClientSession(
             connector=connector,
             proxy=configuration.proxy,
             auto_decompress=True,
@@ -284,14 +262,157 @@ class AiohttpTransport:
             read_bufsize=2**20,
         )
 
-    def _url(self, request: HttpRequest) -> str:
-        query = "&".join(f"{_escape(name)}={_escape(value)}" for name, value in request.query)
-        return self._base + _escape(request.path, safe="/") + ("?" + query if query else "")
+    @asynccontextmanager
+    async def in_use(self) -> AsyncIterator[None]:
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._retired and not self._users:
+                await self.close()
+
+    async def retire(self) -> None:
+        """Lets what is under way, watches included, come to its end, and closes then."""
+        self._retired = True
+        if not self._users:
+            await self.close()
+
+    async def close(self) -> None:
+        await self.session.close()
+        await self._resolver.close()  # a connector closes only a resolver that it made itself
+
+
+class AiohttpTransport:
+    """Requests over a keep-alive pool that grows with the watches, so that they never starve requests.
+
+    Certificates are read again with the credentials, and new ones are used for new connections. A request that is
+    answered 401 is sent once more where reading again brings another token.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        user_agent: str = "gpu-mirage",
+        observer: Observer = _ignore,
+        resolution_observer: ResolutionObserver = _ignore_resolution,
+        clock: Clock | None = None,
+    ) -> None:
+        self._credentials = credentials
+        self._user_agent = user_agent
+        self._observer = observer
+        self._resolution_observer = resolution_observer
+        self._clock = clock or SystemClock()
+        self._configuration: Configuration | None = None
+        self._connection: _Connection | None = None
+        self._made_of = b""
+        self._opening = asyncio.Lock()
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        timeout = aiohttp.ClientTimeout(total=request.timeout)
+        async with self._authenticated(request, timeout) as response:
+            body = await response.read()
+            return HttpResponse(response.status, response.headers, body)
+
+    @asynccontextmanager
+    async def stream(self, request: HttpRequest) -> AsyncIterator[ByteStream]:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=30.0, sock_read=request.timeout)
+        async with self._authenticated(request, timeout, stream=True) as response:
+            yield _AiohttpStream(response, request.timeout)
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+            self._configuration = self._connection = None
+
+    @asynccontextmanager
+    async def _authenticated(
+        self, request: HttpRequest, timeout: aiohttp.ClientTimeout, *, stream: bool = False
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        connection, headers = await self._prepare(request)
+        async with self._exchange(connection, request, headers, timeout, stream=stream) as response:
+            if response.status == 401:
+                self._credentials.expire()
+                connection, renewed = await self._prepare(request)
+            if response.status != 401 or renewed == headers:
+                yield response
+                return
+        async with self._exchange(connection, request, renewed, timeout, stream=stream) as response:
+            yield response
+
+    @asynccontextmanager
+    async def _exchange(
+        self,
+        connection: _Connection,
+        request: HttpRequest,
+        headers: Mapping[str, str],
+        timeout: aiohttp.ClientTimeout,
+        *,
+        stream: bool,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        started = self._clock.monotonic()
+        code, received = NO_ANSWER, 0
+        try:
+            async with (
+                connection.in_use(),
+                connection.session.request(
+                    request.method,
+                    URL(_url(connection.base, request), encoded=True),
+                    headers=headers,
+                    data=request.body,
+                    timeout=timeout,
+                    allow_redirects=False,
+                    server_hostname=connection.server_name,
+                ) as response,
+            ):
+                code = str(response.status)
+                yield response
+                received = 0 if stream else len(await response.read())  # read before, so this is only its length
+        except (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError) as error:
+            if isinstance(error, ssl.SSLError | aiohttp.ClientSSLError):
+                self._credentials.expire()  # the server may have got certificates of another CA
+            raise TransportError(f"{request.method} {request.path}: {str(error) or type(error).__name__}") from error
+        finally:
+            seconds, sent = self._clock.monotonic() - started, len(request.body or b"")
+            self._observer(
+                AnsweredRequest(request.method, connection.host, code, seconds, sent, received, stream, request.attempt)
+            )
+
+    async def _prepare(self, request: HttpRequest) -> tuple[_Connection, dict[str, str]]:
+        configuration = await self._credentials.load()
+        async with self._opening:
+            connection = await self._connected(configuration)
+        headers = {"User-Agent": self._user_agent, **request.headers}
+        if token := _token(configuration):
+            headers["Authorization"] = token
+        return connection, headers
+
+    async def _connected(self, configuration: "Configuration") -> _Connection:
+        if self._connection is not None and configuration is self._configuration:
+            return self._connection
+        self._configuration = configuration
+        try:
+            made_of = _material(configuration)
+            if self._connection is not None and made_of == self._made_of:
+                return self._connection
+            fresh = _Connection(configuration, self._resolution_observer, self._clock)
+        except ConfigurationError as error:
+            if self._connection is None:
+                raise
+            logger.warning("keeping the certificates that were read before", reason=str(error))
+            return self._connection
+        former, self._connection, self._made_of = self._connection, fresh, made_of
+        if former is not None:
+            logger.info("server or certificates have changed, connecting anew", host=fresh.host)
+            await former.retire()
+        return fresh
 
 
 class _AiohttpStream:
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, silence: float) -> None:
         self._response = response
+        self._silence = silence
 
     @property
     def status(self) -> int:
@@ -302,14 +423,77 @@ class _AiohttpStream:
         return self._response.headers
 
     async def chunks(self) -> AsyncIterator[bytes]:
+        self._end_with_connection()
+        content = self._response.content
         try:
-            async for chunk in self._response.content.iter_any():
+            while True:
+                async with asyncio.timeout(self._silence):
+                    chunk = await content.readany()
+                if not chunk:
+                    return
                 yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise TransportError(f"the stream broke: {str(error) or type(error).__name__}") from error
 
     async def read(self) -> bytes:
-        return await self._response.read()
+        return b"".join([chunk async for chunk in self.chunks()])
+
+    def _end_with_connection(self) -> None:
+        # After a chunk that is none, aiohttp closes the connection, drops its timeout and tells the reader nothing:
+        # without this, and the timeout in chunks(), a watch would be silent for ever.
+        connection = self._response.connection
+        closed = getattr(connection.protocol, "closed", None) if connection is not None else None
+        if closed is not None:
+            closed.add_done_callback(lambda _: self._break())
+
+    def _break(self) -> None:
+        content = self._response.content
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the connection was closed in the middle"))
+
+
+KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES = 30, 10, 3
+"""Seconds of silence before the kernel asks whether the other end is there, seconds between questions, and questions
+without an answer after which the connection is broken: a minute, where the longest silence of a watch is ten."""
+
+
+def _kept_alive(address: tuple[Any, ...]) -> socket.socket:
+    family, type_, protocol, _, _ = address
+    made = socket.socket(family, type_, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    settings = {
+        "TCP_KEEPIDLE": KEEPALIVE_IDLE,
+        "TCP_KEEPINTVL": KEEPALIVE_INTERVAL,
+        "TCP_KEEPCNT": KEEPALIVE_PROBES,
+    }
+    for name, value in settings.items():
+        if hasattr(socket, name):  # not every system has each of them
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
+
+
+def _token(configuration: "Configuration") -> str:
+    token: str = configuration.api_key.get("BearerToken") or ""
+    return token.strip()  # token files often end in a newline
+
+
+def _material(configuration: "Configuration") -> bytes:
+    """All that connections are made of; two configurations with the same can share them. Raises ConfigurationError."""
+    digest = hashlib.sha256(
+        repr(
+            (configuration.host, configuration.proxy, configuration.verify_ssl, configuration.tls_server_name)
+        ).encode()
+    )
+    for path in (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file):
+        digest.update(b"\0" + (_read_certificate(configuration.host, path) if path else b""))
+    return digest.digest()
+
+
+def _read_certificate(host: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the certificates for {host}: {error}") from error
 
 
 def _ssl_context(configuration: Any) -> ssl.SSLContext | bool:
@@ -327,6 +511,11 @@ def _ssl_context(configuration: Any) -> ssl.SSLContext | bool:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _url(base: str, request: HttpRequest) -> str:
+    query = "&".join(f"{_escape(name)}={_escape(value)}" for name, value in request.query)
+    return base + _escape(request.path, safe="/") + ("?" + query if query else "")
 
 
 def _escape(text: str, safe: str = "") -> str:

@@ -322,7 +322,7 @@ class AsyncWorkQueue(Generic[K]):
         self._queue = WorkQueue[K](limiter=limiter, observer=observer)
         self._getters: deque[asyncio.Future[None]] = deque()
         self._woken = 0
-        self._drains: set[asyncio.Future[None]] = set()
+        self._drains: set[asyncio.Future[bool]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
 
@@ -364,28 +364,33 @@ class AsyncWorkQueue(Generic[K]):
         self._queue.done(key, now)
         self._settle(now)
         if self._queue.idle:
-            for drain in self._drains:
-                _resolve(drain)
+            self._end_drains(idle=True)
 
     def shut_down(self) -> None:
-        """Drops delayed keys and later adds and wakes every getter; can be called again."""
+        """Drops delayed keys and later adds and wakes every getter; called again, it also ends every ``drained``."""
+        again = self._queue.shutting_down
         self._queue.shut_down()
         self._disarm()
         while self._getters:
             self._wake_one()
+        if again:
+            self._end_drains(idle=False)
 
-    async def drained(self) -> None:
+    async def drained(self) -> bool:
         """Waits until nothing is ready and nothing is processed; delayed keys do not count.
 
-        Bound it with ``asyncio.timeout``: where no worker is left, ready keys stay for ever.
+        False where a second ``shut_down`` ended the wait. Bound it with ``asyncio.timeout``: where no worker is left,
+        ready keys stay for ever.
         """
         while not self._queue.idle:
             drain = asyncio.get_running_loop().create_future()
             self._drains.add(drain)
             try:
-                await drain
+                if not await drain:
+                    return False
             finally:
                 self._drains.discard(drain)
+        return True
 
     def statistics(self) -> QueueStatistics:
         return self._queue.statistics(self._clock.monotonic())
@@ -436,7 +441,7 @@ class AsyncWorkQueue(Generic[K]):
             self._timer.cancel()
         self._timer, self._timer_at = None, math.inf
 
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+    def _end_drains(self, *, idle: bool) -> None:
+        for drain in self._drains:
+            if not drain.done():
+                drain.set_result(idle)

@@ -14,7 +14,7 @@ from controllers.sandbox.cluster import Cluster
 from controllers.sandbox.errors import StatusError, qualified, unauthorized
 from controllers.sandbox.requests import Target
 from controllers.sandbox.storage import Stored, key_of
-from controllers.sandbox.tokens import ANONYMOUS, MASTERS, Account, Identity, Tokens
+from controllers.sandbox.tokens import ANONYMOUS, ISSUER, MASTERS, Account, Identity, Tokens
 
 RBAC = "rbac.authorization.k8s.io"
 DISCOVERY_PATHS = ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version", "/version/"]
@@ -40,6 +40,13 @@ def attributes_of(verb: str, target: Target) -> Attributes:
     return Attributes(verb, target.group, target.resource, target.subresource, target.namespace, target.name)
 
 
+class Bearer(msgspec.Struct, frozen=True):
+    """Who comes with a token, and for whom it was issued; no ``audiences`` are all."""
+
+    identity: Identity
+    audiences: tuple[str, ...] = ()
+
+
 class Access:
     """Decides on the requests to one cluster."""
 
@@ -52,20 +59,20 @@ class Access:
         scheme, _, token = (header or "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return ANONYMOUS
-        identity = self.identify(token.strip())
-        if identity is None:
+        bearer = self.bearer(token.strip())
+        if bearer is None or (bearer.audiences and ISSUER not in bearer.audiences):
             raise unauthorized()
-        return identity
+        return bearer.identity
 
-    def identify(self, token: str) -> Identity | None:
-        """Whom a token stands for, None for a token that is not, or no longer, good."""
+    def bearer(self, token: str) -> Bearer | None:
+        """Whom a token stands for, be it meant for this server or not; None where it is not, or no longer, good."""
         read = self.tokens.read(token, self._cluster.clock.utcnow().timestamp())
         if not isinstance(read, Account):
-            return read
+            return Bearer(read) if read else None
         found = self._cluster.store.get("serviceaccounts", key_of(read.namespace, read.name))
         if found is None or found.object["metadata"]["uid"] != read.uid:
             return None
-        return read.identity()
+        return Bearer(read.identity(), read.audiences)
 
     def check(self, identity: Identity, attributes: Attributes) -> None:
         """Raises the 403."""
@@ -74,25 +81,40 @@ class Access:
 
     def allowed(self, identity: Identity, attributes: Attributes) -> bool:
         """Whether any role that is bound to the user allows it."""
+        return self.grounds(identity, attributes) is not None
+
+    def grounds(self, identity: Identity, attributes: Attributes) -> str | None:
+        """Which binding allows it, "" where none is needed for that; None where nothing allows it."""
         if MASTERS in identity.groups:
-            return True
-        return any(_allows(rule, attributes) for rule in self.rules(identity, attributes.namespace))
+            return ""
+        for binding, subject in self._bound(identity, attributes.namespace):
+            if any(_allows(rule, attributes) for rule in self._role_rules(binding)):
+                return _grounds(binding, subject)
+        return None
 
     def rules(self, identity: Identity, namespace: str) -> Iterator[Mapping[str, Any]]:
         """All rules that hold for a user in a namespace."""
         if MASTERS in identity.groups:
             yield {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
             yield {"verbs": ["*"], "nonResourceURLs": ["*"]}
+        for binding, _ in self._bound(identity, namespace):
+            yield from self._role_rules(binding)
+
+    def _bound(self, identity: Identity, namespace: str) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+        """The bindings that name a user or one of his groups, with the first subject that does."""
         for binding in self._bindings(namespace):
-            if any(_is_subject(subject, identity) for subject in binding.get("subjects") or ()):
-                yield from self._role_rules(binding["roleRef"], binding["metadata"].get("namespace", ""))
+            for subject in binding.get("subjects") or ():
+                if _is_subject(subject, identity):
+                    yield binding, subject
+                    break
 
     def _bindings(self, namespace: str) -> Iterator[Mapping[str, Any]]:
         yield from _objects(self._cluster.store.collection(f"{RBAC}/clusterrolebindings").select())
         if namespace:
             yield from _objects(self._cluster.store.collection(f"{RBAC}/rolebindings").select(f"{namespace}/"))
 
-    def _role_rules(self, reference: Mapping[str, Any], namespace: str) -> Iterable[Mapping[str, Any]]:
+    def _role_rules(self, binding: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+        reference, namespace = binding["roleRef"], binding["metadata"].get("namespace", "")
         cluster_wide = reference.get("kind") == "ClusterRole"
         collection = f"{RBAC}/clusterroles" if cluster_wide else f"{RBAC}/roles"
         key = key_of("" if cluster_wide else namespace, str(reference.get("name")))
@@ -133,6 +155,18 @@ def _bootstrap(cluster: Cluster, name: str, rules: list[dict[str, Any]], groups:
 
 def _objects(selected: Iterable[tuple[str, Stored]]) -> Iterator[Mapping[str, Any]]:
     return (stored.object for _, stored in selected)
+
+
+def _grounds(binding: Mapping[str, Any], subject: Mapping[str, Any]) -> str:
+    """Why something is allowed, in the real server's words."""
+    metadata, role = binding["metadata"], binding["roleRef"]
+    name, kind = metadata["name"], "ClusterRoleBinding"
+    if namespace := metadata.get("namespace"):
+        name, kind = f"{name}/{namespace}", "RoleBinding"
+    who = subject["name"]
+    if subject["kind"] == "ServiceAccount":
+        who = f"{who}/{subject.get('namespace', '')}"
+    return f'RBAC: allowed by {kind} "{name}" of {role["kind"]} "{role["name"]}" to {subject["kind"]} "{who}"'
 
 
 def _is_subject(subject: Mapping[str, Any], identity: Identity) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from controllers.runtime.clock import Clock, SystemClock
-from controllers.sandbox import apply, lifecycle, validation
+from controllers.sandbox import apply, lifecycle, rules, validation
 from controllers.sandbox.collector import DEFINITIONS, Collector
 from controllers.sandbox.definitions import Definitions, established
 from controllers.sandbox.errors import (
@@ -31,6 +31,7 @@ from controllers.sandbox.errors import (
     version_too_large,
 )
 from controllers.sandbox.lifecycle import Deletion, Object, Undecodable
+from controllers.sandbox.notation import json_kind
 from controllers.sandbox.registry import Registry, ResourceInfo
 from controllers.sandbox.selectors import EVERYTHING, Selector
 from controllers.sandbox.storage import Forgotten, State, Store, Stored, key_of
@@ -228,6 +229,15 @@ class Cluster:
             obj = self.definitions.prepared(obj)
         obj = self._tracked(info, None, obj, options, decoded.object)
         return self._insert(info, namespace, replace(decoded, object=obj), options)
+
+    def asked(self, info: ResourceInfo, namespace: str, body: Any, options: WriteOptions) -> Object:
+        """An object that is only a question, with its owners: it is read like any other, and not kept.
+
+        Raises StatusError 400.
+        """
+        decoded = self._decoded(info, lifecycle.check_kind(info, body), options)
+        lifecycle.check_place(info, decoded.object, namespace)
+        return self._tracked(info, None, decoded.object, options, decoded.object)
 
     def _insert(self, info: ResourceInfo, namespace: str, decoded: _Decoded, options: WriteOptions) -> Written:
         obj = decoded.object
@@ -442,14 +452,14 @@ class Cluster:
         causes = tuple(validation.validate(obj, None, info.schema))
         for cause in causes:
             if cause.reason == "FieldValueTypeInvalid":
-                raise Undecodable(info, f"{cause.field}: {cause.message}")
+                raise Undecodable(info, f"{cause.field}: {cause.message}" if cause.field else cause.message)
         return not causes
 
     def _validate(
         self, info: ResourceInfo, new: Object, old: Object | None, decoded: _Decoded, subresource: str = ""
     ) -> Iterable[str]:
         """What the client should be warned of. Raises StatusError 422."""
-        causes = lifecycle.metadata_causes(info, new)
+        causes = [*lifecycle.metadata_causes(info, new), *rules.causes(info, new)]
         if old is not None:
             causes += lifecycle.finalizer_causes(old, new) + lifecycle.immutable_causes(info, old, new)
         if not decoded.sound:
@@ -546,8 +556,11 @@ def _missing(state: State, other: State) -> list[tuple[str, str, Stored]]:
 
 def _check_applied_type(info: ResourceInfo, body: Any) -> None:
     """Refuses to apply what is not of the path's kind and version. Raises StatusError 400."""
+    if body is None:
+        body = {}
     if not isinstance(body, dict):
-        raise bad_request(f"the body of the request must be an object of kind {info.kind}")
+        why = f"json: cannot unmarshal {json_kind(body)} into Go value of type map[string]interface {{}}"
+        raise bad_request(f"error decoding patch: error unmarshaling JSON: while decoding JSON: {why}")
     api_version, kind = (body.get(name) if isinstance(body.get(name), str) else "" for name in ("apiVersion", "kind"))
     if (api_version, kind) != (info.api_version, info.kind):
         group, _, version = str(api_version).rpartition("/")

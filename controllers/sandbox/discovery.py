@@ -114,6 +114,11 @@ def _reviews(group_name: str, version: str) -> list[tuple[str, str, bool]]:
     return [(name, kind, scoped) for (owner, name), (kind, scoped) in REVIEWS.items() if owner == group_name]
 
 
+def verbs_of(info: ResourceInfo) -> tuple[str, ...]:
+    """What can be done with a resource; namespaces are only deleted one by one."""
+    return tuple(verb for verb in VERBS if verb != "deletecollection" or info.collection != "namespaces")
+
+
 def singular(info: ResourceInfo) -> str:
     return info.singular or info.kind.lower()
 
@@ -124,7 +129,7 @@ def _resource(info: ResourceInfo) -> dict[str, Any]:
         "singularName": singular(info),
         "namespaced": info.namespaced,
         "kind": info.kind,
-        "verbs": list(VERBS),
+        "verbs": list(verbs_of(info)),
     }
     if info.short_names:
         entry["shortNames"] = list(info.short_names)
@@ -146,19 +151,19 @@ def _subresources(info: ResourceInfo) -> Iterable[dict[str, Any]]:
         yield entry | ({"group": group_name, "version": version} if name in _SUBRESOURCE_KINDS else {})
 
 
-def aggregated(registry: Registry, version: str, *, core: bool) -> dict[str, Any]:
-    """All groups in one document, for /api (``core``) and /apis; ``version`` is that of the format, v2 or v2beta1."""
+def aggregated(registry: Registry, *, core: bool) -> dict[str, Any]:
+    """All groups in one document, for /api (``core``) and /apis."""
     groups = {name: found for name, found in _groups(registry).items() if (not name) is core}
     items = [
         {
-            "metadata": {"name": name, "creationTimestamp": None} if name else {"creationTimestamp": None},
+            "metadata": {"name": name} if name else {},
             "versions": [_aggregated_version(registry, name, each) for each in versions],
         }
         for name, versions in groups.items()
     ]
     return {
         "kind": "APIGroupDiscoveryList",
-        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
         "items": items,
     }
@@ -169,7 +174,7 @@ def _aggregated_version(registry: Registry, group_name: str, version: str) -> di
     resources += [
         {
             "resource": name,
-            "responseKind": {"group": group_name, "version": version, "kind": kind},
+            "responseKind": {"group": "", "version": "", "kind": kind},
             "scope": "Namespaced" if namespaced else "Cluster",
             "singularResource": kind.lower(),
             "verbs": ["create"],
@@ -182,10 +187,10 @@ def _aggregated_version(registry: Registry, group_name: str, version: str) -> di
 def _aggregated_resource(info: ResourceInfo) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "resource": info.plural,
-        "responseKind": {"group": info.group, "version": info.version, "kind": info.kind},
+        "responseKind": _own_kind(info),
         "scope": "Namespaced" if info.namespaced else "Cluster",
         "singularResource": singular(info),
-        "verbs": list(VERBS),
+        "verbs": list(verbs_of(info)),
     }
     if info.short_names:
         entry["shortNames"] = list(info.short_names)
@@ -196,10 +201,21 @@ def _aggregated_resource(info: ResourceInfo) -> dict[str, Any]:
     return entry
 
 
+def _own_kind(info: ResourceInfo) -> dict[str, str]:
+    """The kind of a resource's objects; where it is of the resource's own group, built-in ones do not repeat that."""
+    if info.custom:
+        return {"group": info.group, "version": info.version, "kind": info.kind}
+    return {"group": "", "version": "", "kind": info.kind}
+
+
 def _aggregated_subresource(info: ResourceInfo, name: str) -> dict[str, Any]:
-    group_name, version, kind = _SUBRESOURCE_KINDS.get(name, (info.group, info.version, info.kind))
+    shown = _own_kind(info)
+    if name in _SUBRESOURCE_KINDS:
+        shown = dict(zip(("group", "version", "kind"), _SUBRESOURCE_KINDS[name], strict=True))
+    if shown["group"] == "":
+        shown["version"] = ""
     return {
         "subresource": name,
-        "responseKind": {"group": group_name, "version": version, "kind": kind},
+        "responseKind": shown,
         "verbs": list(_SUBRESOURCE_VERBS[name]),
     }

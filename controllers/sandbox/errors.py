@@ -105,6 +105,11 @@ def not_acceptable(accepted: Sequence[str]) -> StatusError:
     return StatusError(406, "NotAcceptable", f"only the following media types are accepted: {', '.join(accepted)}")
 
 
+def cannot_render(what: str) -> StatusError:
+    """406: the format that the client wants is not one for what it asks for."""
+    return StatusError(406, "NotAcceptable", f"you requested {what}")
+
+
 def already_exists(group: str, resource: str, name: str, *, going: bool = False) -> StatusError:
     """409: the name is taken, maybe by an object that is ``going``."""
     message = f'{qualified(resource, group)} "{name}" already exists'
@@ -144,6 +149,11 @@ def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
     """415: the body is in none of the accepted formats."""
     message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
     return StatusError(415, "UnsupportedMediaType", message)
+
+
+def unsupported_patch() -> StatusError:
+    """415: the body of a PATCH is of none of the sorts of patches."""
+    return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
 
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> StatusError:

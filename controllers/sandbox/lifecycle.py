@@ -322,7 +322,7 @@ def check_update(info: ResourceInfo, old: Object, new: Object, *, patched: bool 
     version = after.get("resourceVersion")
     if version and not version.isdigit():
         raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
-    if not version and not info.unconditional_update:
+    if version in (None, "", "0") and not info.unconditional_update:
         cause = Cause("FieldValueInvalid", "Invalid value: 0: must be specified for an update", _VERSION_PATH)
         # The real server says the resource's name here where it says the kind's elsewhere.
         raise invalid(info.group, info.plural, name, [cause])

@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any, Final, TypeAlias
 
 from controllers.sandbox import notation
-from controllers.sandbox.errors import StatusError, bad_request
+from controllers.sandbox.errors import Cause, StatusError, bad_request
 from controllers.sandbox.typeschema import TypeSchema
 
 Object: TypeAlias = dict[str, Any]
@@ -24,16 +24,16 @@ DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList/"
 ORDER: Final = "$setElementOrder/"
 
 
-def json_patch(live: Object, operations: Sequence[Mapping[str, Any]], *, typed: bool = True) -> Object:
+def json_patch(live: Object, operations: Sequence[Mapping[str, Any]] | None, *, typed: bool = True) -> Object:
     """The object after the operations of a JSON patch, whose parts must be text where they are ``typed``.
+
+    No operations, be that null, change nothing.
 
     Raises StatusError: 400 for what is no patch, 413 for too many operations, 422 for one that cannot be carried out.
     """
-    if not isinstance(operations, list) or not all(_readable(operation, typed) for operation in operations):
-        kind = notation.json_kind(operations)
-        raise bad_request(
-            f"error decoding patch: json: cannot unmarshal {kind} into Go value of type []handlers.jsonPatchOp"
-        )
+    if operations is None:
+        return live
+    _check_readable(operations, typed)
     if len(operations) > MAX_OPERATIONS:
         raise StatusError(
             413,
@@ -48,6 +48,19 @@ def json_patch(live: Object, operations: Sequence[Mapping[str, Any]], *, typed: 
         # One text for everything is what the real server answers, too.
         raise _refused() from None
     return document.root
+
+
+def _check_readable(operations: Any, typed: bool) -> None:
+    whole, part = ("[]handlers.jsonPatchOp", "handlers.jsonPatchOp") if typed else _UNTYPED
+    refusal = _undecodable if typed else _unread
+    if not isinstance(operations, list):
+        raise refusal(operations, whole)
+    for operation in operations:
+        if not _readable(operation, typed):
+            raise refusal(operation, part)
+
+
+_UNTYPED: Final = ("jsonpatch.Patch", "jsonpatch.Operation")
 
 
 def _readable(operation: Any, typed: bool) -> bool:
@@ -128,6 +141,14 @@ def _place(part: str, items: list[Any]) -> int:
     return index % len(items)
 
 
+def _undecodable(content: Any, wanted: str) -> StatusError:
+    return bad_request(f"error decoding patch: {_unread(content, wanted).message}")
+
+
+def _unread(content: Any, wanted: str) -> StatusError:
+    return bad_request(f"json: cannot unmarshal {notation.json_kind(content)} into Go value of type {wanted}")
+
+
 def _refused() -> StatusError:
     return StatusError(422, "Invalid", "the server rejected our request due to an error in our request")
 
@@ -137,13 +158,19 @@ def _failed(why: str) -> StatusError:
     return StatusError(500, "", why)
 
 
-def merge_patch(live: Object, patch: Any) -> Object:
-    """The object after a merge patch: objects merge, null deletes, all else replaces. Raises StatusError 400."""
+def merge_patch(live: Object, patch: Any, *, typed: bool = True) -> Object:
+    """The object after a merge patch: objects merge, null deletes, all else replaces.
+
+    What is no object is refused in other words where the patch is not ``typed``. Raises StatusError 400 and 422.
+    """
+    if isinstance(patch, list) and not typed:
+        # It replaces the object, and only what comes of that is refused.
+        cause = Cause("FieldValueInvalid", f'Invalid value: "{notation.plain(patch)}": it is no object', "patch")
+        raise StatusError(422, "Invalid", f' "" is invalid: patch: {cause.message}', [cause])
+    if patch is None or (not isinstance(patch, dict) and not typed):
+        raise bad_request("Invalid JSON Patch")
     if not isinstance(patch, dict):
-        kind = notation.json_kind(patch)
-        raise bad_request(
-            f"error decoding patch: json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
-        )
+        raise _undecodable(patch, "map[string]interface {}")
     merged: Object = _merged(live, patch)
     return merged
 
@@ -162,9 +189,10 @@ def _merged(live: Any, patch: Any) -> Any:
 
 def strategic_merge_patch(live: Object, patch: Any, schema: TypeSchema) -> Object:
     """The object after a strategic merge patch. Raises StatusError where the patch contradicts the schema: 400, 422."""
+    if patch is None:
+        return live
     if not isinstance(patch, dict):
-        kind = notation.json_kind(patch)
-        raise bad_request(f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}")
+        raise _unread(patch, "map[string]interface {}")
     return _merge_objects(live, patch, schema)
 
 
@@ -205,8 +233,11 @@ def _retained(live: Object, patch: Object) -> Object:
 def _delete_primitives(merged: Object, name: str, unwanted: Any) -> None:
     if not isinstance(unwanted, list):
         raise bad_request("Invalid value for $deleteFromPrimitiveList")
-    if isinstance(merged.get(name), list):
-        merged[name] = [item for item in merged[name] if item not in unwanted]
+    live = merged.get(name)
+    if isinstance(live, list):
+        if len({notation.json_kind(item) for item in (*live, *unwanted)}) > 1:
+            raise _failed(f"list element types are not identical: {notation.plain([live, unwanted])}")
+        merged[name] = [item for item in live if item not in unwanted]
 
 
 def _merge_member(merged: Object, name: str, value: Any, patch: Object, schema: TypeSchema) -> None:

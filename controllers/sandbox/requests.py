@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -43,7 +43,6 @@ class Rendering:
 
     kind: str = ""
     version: str = "v1"
-    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 PLAIN = Rendering()
@@ -129,43 +128,115 @@ def is_true(query: Mapping[str, str], name: str) -> bool:
     return name in query and query[name].lower() not in {"0", "false"}
 
 
-def rendering_of(accept: str | None) -> Rendering:
-    """The first format of an Accept header that can be written. Raises StatusError 406."""
-    if not accept or accept == JSON:
-        return PLAIN
+class _Range(msgspec.Struct, frozen=True):
+    """One part of an Accept header."""
+
+    media_type: str
+    parameters: Mapping[str, str]
+
+    @property
+    def quality(self) -> float:
+        """How much it is wanted; what cannot be read as a number is wanted most, and 0 is no refusal."""
+        try:
+            return float(self.parameters.get("q", 1.0))
+        except ValueError:
+            return 1.0
+
+
+def _ranges(accept: str) -> list[_Range]:
+    """What a client accepts, the most wanted first."""
+    ranges = []
     for part in accept.split(","):
         media_type, *pairs = (piece.strip() for piece in part.split(";"))
-        parameters = dict(pair.partition("=")[::2] for pair in pairs if "=" in pair)
-        if media_type not in {JSON, "application/*", "*/*"}:
-            continue
-        kind = parameters.get("as", "")
-        if not kind:
-            return PLAIN
-        if _can_render(kind, parameters):
-            return Rendering(kind, parameters.get("v", "v1"), parameters)
-    raise not_acceptable([JSON])
+        ranges.append(_Range(media_type, dict(pair.partition("=")[::2] for pair in pairs if "=" in pair)))
+    return sorted(ranges, key=lambda each: -each.quality)
 
 
-def _can_render(kind: str, parameters: Mapping[str, str]) -> bool:
-    kinds = {"Table", "PartialObjectMetadata", "PartialObjectMetadataList"}
-    if kind == "APIGroupDiscoveryList":
-        return parameters.get("g") == "apidiscovery.k8s.io" and parameters.get("v") in {"v2", "v2beta1"}
-    return kind in kinds and parameters.get("g") == "meta.k8s.io" and parameters.get("v") == "v1"
+def rendering_of(accept: str | None, *, streamed: bool = False) -> Rendering:
+    """The most wanted format of an Accept header that objects can be written in. Raises StatusError 406.
+
+    Whether that is JSON or YAML is for ``wants_yaml``; what is ``streamed``, as watches are, is never YAML.
+    """
+    if not accept or accept == JSON:
+        return PLAIN
+    ranges = _ranges(accept)
+    # The real server's routing does not know that a type may be any of its group, and so refuses these alone.
+    if any(each.media_type in _WRITTEN for each in ranges):
+        for each in ranges:
+            if each.media_type in _ACCEPTED and (rendering := _rendering(each.parameters)) is not None:
+                if streamed and each.media_type == YAML:
+                    raise not_acceptable([f"{JSON};stream=watch"])
+                return rendering
+    raise not_acceptable([JSON, YAML])
+
+
+_WRITTEN = frozenset({JSON, YAML, "*/*"})
+_ACCEPTED = _WRITTEN | {"application/*"}
+_METADATA_KINDS = frozenset({"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
+_METADATA_VERSIONS = frozenset({"v1", "v1beta1"})
+
+
+def _rendering(parameters: Mapping[str, str]) -> Rendering | None:
+    kind, group, version = (parameters.get(name, "") for name in ("as", "g", "v"))
+    if not kind and not group and not version:
+        return PLAIN
+    known = kind in _METADATA_KINDS and group == "meta.k8s.io" and version in _METADATA_VERSIONS
+    return Rendering(kind, version) if known else None
+
+
+def wants_yaml(accept: str | None) -> bool:
+    """Whether a client wants YAML more than JSON."""
+    if not accept or "yaml" not in accept:
+        return False
+    return next((each.media_type == YAML for each in _ranges(accept) if each.media_type in _ACCEPTED), False)
+
+
+def wants_aggregated(accept: str | None) -> bool:
+    """Whether a client knows aggregated discovery, however little it wants it."""
+    return any(
+        (each.parameters.get("as"), each.parameters.get("g"), each.parameters.get("v"))
+        == ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
+        for each in _ranges(accept or "")
+    )
+
+
+def check_document(accept: str | None) -> None:
+    """Refuses to write a document of discovery in a form that it does not have. Raises StatusError 406."""
+    accepted = (each for each in _ranges(accept) if each.media_type in _ACCEPTED) if accept else ()
+    if accept and all("as" in each.parameters for each in accepted):
+        raise not_acceptable([JSON, YAML])
 
 
 def decode_body(body: bytes, content_type: str) -> Any:
     """The object in a body. Raises StatusError 400 where it is none, 415 for a format that is not read."""
-    media_type, *parameters = content_type.split(";")
-    media_type = media_type.strip() or JSON
-    if not all(_PARAMETER.fullmatch(each) for each in parameters):
-        raise unsupported_media_type([JSON, YAML, protobuf.MEDIA_TYPE])
-    if media_type in {JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH}:
+    media_type = _checked_type(content_type) or JSON
+    if media_type == JSON:
         return _decode_json(body)
-    if media_type in {YAML, APPLY_PATCH}:
+    if media_type == YAML:
         return _decode_yaml(body)
     if media_type == protobuf.MEDIA_TYPE:
         return protobuf.decode(body)
-    raise unsupported_media_type([JSON, YAML, protobuf.MEDIA_TYPE])
+    raise unsupported_media_type(_READ)
+
+
+def decode_patch(body: bytes, content_type: str) -> Any:
+    """What a patch says, whose type is one of the four. Raises StatusError 400, and 415 for broken parameters."""
+    if _checked_type(content_type) == APPLY_PATCH:
+        return _decode_yaml(body)
+    try:
+        return _parse_json(body)
+    except (msgspec.DecodeError, RecursionError):
+        raise bad_request("invalid JSON patch") from None
+
+
+_READ = (JSON, YAML, protobuf.MEDIA_TYPE)
+
+
+def _checked_type(content_type: str) -> str:
+    media_type, *parameters = content_type.split(";")
+    if not all(_PARAMETER.fullmatch(each) for each in parameters):
+        raise unsupported_media_type(_READ)
+    return media_type.strip().lower()
 
 
 def _decode_json(body: bytes) -> Any:

@@ -7,12 +7,14 @@ refuses it becomes a ``Status``. Bodies are bounded, watches are streamed at the
 import asyncio
 import contextlib
 import functools
+import hashlib
 import json
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import yaml
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
@@ -25,6 +27,7 @@ from controllers.sandbox.errors import (
     Cause,
     StatusError,
     bad_request,
+    cannot_render,
     invalid,
     invalid_options,
     method_not_allowed,
@@ -33,6 +36,7 @@ from controllers.sandbox.errors import (
     not_supported,
     too_large,
     unsupported_media_type,
+    unsupported_patch,
 )
 from controllers.sandbox.faults import Disturbance, Faults, Subject
 from controllers.sandbox.lifecycle import Object
@@ -45,9 +49,12 @@ from controllers.sandbox.requests import (
     MERGE_PATCH,
     PLAIN,
     STRATEGIC_PATCH,
+    YAML,
     Rendering,
     Target,
+    check_document,
     decode_body,
+    decode_patch,
     duplicate_fields,
     is_true,
     query_of,
@@ -55,6 +62,8 @@ from controllers.sandbox.requests import (
     resource_target,
     split_path,
     verb_of,
+    wants_aggregated,
+    wants_yaml,
     whole_number,
 )
 from controllers.sandbox.selectors import Selector, parse, parse_labels
@@ -71,6 +80,8 @@ BOOKMARK_INTERVAL = 60.0  # seconds between bookmarks, the API's
 BOOKMARK_MARGIN = 2.0  # seconds before the end of a watch at which it gets a last bookmark, the API's
 MINIMUM_WATCH = 1800.0  # seconds that a watch without timeoutSeconds lasts at least; twice that at most
 HEALTH = frozenset({"healthz", "livez", "readyz"})
+HEALTH_CHECKS = ("ping", "log", "etcd")
+"""The checks of the real server that have a meaning here; the store stands for etcd."""
 NOT_SUPPORTED: Mapping[str, frozenset[str]] = {
     "pods": frozenset({"attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize"}),
     "services": frozenset({"proxy"}),
@@ -145,6 +156,8 @@ class Server:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to any request."""
         response = await self._handled(request)
+        if isinstance(response, web.Response) and wants_yaml(request.headers.get("Accept")):
+            _write_yaml(response)
         if self._audit is not None:
             self._audit.record(request, response, self._cluster.clock.utcnow())
         return response
@@ -201,18 +214,29 @@ class Server:
             self._document(segments)
             raise method_not_allowed()
         if segments and segments[0] in HEALTH:
-            return web.Response(text="ok")
+            return _health(segments, verbose="verbose" in call.query)
         if segments[:2] == ["openapi", "v3"] and len(segments) > 2:
             return web.Response(body=self._openapi.document("/".join(segments[2:])), content_type=JSON)
         if segments == ["openapi", "v2"]:
             body, media_type = document_v2(call.request.headers.get("Accept", ""))
             return web.Response(body=body, headers={"Content-Type": media_type})
-        version = _aggregation(call.request.headers.get("Accept"))
-        if version and segments in (["api"], ["apis"]):
-            content = discovery.aggregated(self._cluster.registry, version, core=segments == ["api"])
-            kind = f"{JSON};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-            return web.Response(body=self._encode(content), headers={"Content-Type": kind})
-        return self._json(self._document(segments))
+        accept = call.request.headers.get("Accept")
+        if segments in (["api"], ["apis"]) and wants_aggregated(accept):
+            return self._aggregated(call, core=segments == ["api"])
+        document = self._document(segments)
+        if segments[:1] in (["api"], ["apis"]):
+            check_document(accept)
+        return self._json(document)
+
+    def _aggregated(self, call: Call, *, core: bool) -> web.Response:
+        """Discovery in one document, or the word that the client has the newest one."""
+        body = self._encode(discovery.aggregated(self._cluster.registry, core=core))
+        tag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
+        headers = {"ETag": tag, "Vary": "Accept", "Cache-Control": "public"}
+        if call.request.headers.get("If-None-Match") == tag:
+            return web.Response(status=304, headers=headers)
+        kind = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+        return web.Response(body=body, headers={**headers, "Content-Type": kind})
 
     def _document(self, segments: list[str]) -> dict[str, Any]:
         registry = self._cluster.registry
@@ -236,8 +260,8 @@ class Server:
         raise no_such_page()
 
     async def _resource(self, call: Call, target: Target) -> web.StreamResponse:
-        if target.version == "v1" and (target.group, target.resource) in discovery.REVIEWS:
-            return await self._review(call, target)
+        if review := reviews.info_of(target.group, target.version, target.resource):
+            return await self._review(call, Route(target, review))
         info = self._cluster.registry.find(target.group, target.version, target.resource)
         verb = _verb(call, target)
         self._access.check(call.identity, attributes_of(verb, target))
@@ -254,7 +278,7 @@ class Server:
         if call.method in {"PUT", "PATCH"} and not target.name:
             raise method_not_allowed()
         route = Route(target, info)
-        rendering = rendering_of(call.request.headers.get("Accept"))
+        rendering = rendering_of(call.request.headers.get("Accept"), streamed=verb == "watch")
         if rendering is not PLAIN:
             call = Call(call.request, call.identity, call.method, call.query, rendering)
         if verb == "watch":
@@ -278,7 +302,7 @@ class Server:
                 return await self._write(call, route, self._patch)
             case "delete":
                 return await self._delete(call, route)
-            case "deletecollection":
+            case "deletecollection" if "deletecollection" in discovery.verbs_of(route.info):
                 return await self._delete_collection(call, route)
         raise method_not_allowed()
 
@@ -306,17 +330,36 @@ class Server:
         )
         listing = self._cluster.list(route.info, options)
         objects = [route.info.served(stored.object) for stored in listing.items]
-        if call.rendering.kind:
-            return self._json(self._rendered_list(call, route.info, objects, listing.metadata()))
-        return self._json(_list_of(route.info, listing, objects))
+        return self._listed(call, route.info, listing, objects)
 
-    def _rendered_list(
-        self, call: Call, info: ResourceInfo, objects: Sequence[Object], metadata: Mapping[str, Any]
+    def _listed(self, call: Call, info: ResourceInfo, listing: Listing, objects: Sequence[Object]) -> web.Response:
+        rendering = call.rendering
+        if not rendering.kind:
+            return self._json(_list_of(info, listing, objects))
+        if rendering.kind == "Table":
+            return self._json(self._table(call, info, objects, listing.metadata()))
+        if rendering.kind == "PartialObjectMetadata":
+            raise cannot_render(f"{rendering.kind}, but the requested object is a list ({_type_name(info)}List)")
+        return self._json(tables.metadata_list(objects, listing.metadata(), rendering.version))
+
+    def _table(
+        self,
+        call: Call,
+        info: ResourceInfo,
+        objects: Sequence[Mapping[str, Any]],
+        metadata: Mapping[str, Any],
+        *,
+        headers: bool = True,
     ) -> dict[str, Any]:
-        if call.rendering.kind != "Table":
-            return tables.metadata_list(objects, metadata)
-        include, now = call.query.get("includeObject") or "Metadata", self._cluster.clock.utcnow()
-        return tables.table(info.columns, objects, metadata=metadata, include=include, now=now)
+        return tables.table(
+            info.columns,
+            objects,
+            metadata=metadata,
+            version=call.rendering.version,
+            include=call.query.get("includeObject") or "Metadata",
+            now=self._cluster.clock.utcnow(),
+            headers=headers,
+        )
 
     async def _write(self, call: Call, route: Route, write: Write) -> web.Response:
         """The answer to a write, with its warnings, which a client gets with a refusal, too."""
@@ -377,7 +420,7 @@ class Server:
             place = (metadata.get("namespace", ""), metadata["name"])
             with contextlib.suppress(StatusError):
                 self._cluster.delete(route.info, *place, deletion, dry_run=dry_run)
-        return self._json(_list_of(route.info, listing, objects))
+        return self._listed(call, route.info, listing, objects)
 
     async def _delete_options(self, call: Call) -> Any:
         """The DeleteOptions of a request: its body or, only where it has none, its query."""
@@ -418,7 +461,7 @@ class Server:
             return self._object(call, shown, scale.scale_of(self._cluster.get(*place)))
         media_type = _media_type(call)
         if call.method == "PATCH" and media_type not in PATCH_TYPES:
-            raise unsupported_media_type(PATCH_TYPES)
+            raise unsupported_patch()
         body, options = await self._body(call), _write_options(call, route)
         if call.method == "PUT":
             written = self._cluster.patch(*place, scale.replacement(*place, body), options)
@@ -432,14 +475,19 @@ class Server:
             written = self._cluster.patch(*place, scale.change(*place, change), options)
         return self._object(call, shown, scale.scale_of(written.object))
 
-    async def _review(self, call: Call, target: Target) -> web.Response:
-        attributes = Attributes("create", target.group, target.resource, namespace=target.namespace)
-        self._access.check(call.identity, attributes)
-        if call.method != "POST" or target.name:
+    async def _review(self, call: Call, route: Route) -> web.Response:
+        self._access.check(call.identity, attributes_of(_verb(call, route.target), route.target))
+        if route.name or bool(route.namespace) is not route.info.namespaced:
+            raise no_such_path()
+        if call.method != "POST":
             raise method_not_allowed()
-        body = await self._body(call)
-        review = reviews.answer(self._access, call.identity, target.resource, target.namespace, body)
-        return self._json(review, 201)
+        return await self._write(call, route, self._ask)
+
+    async def _ask(self, call: Call, route: Route, options: WriteOptions) -> Written:
+        body, options = await self._object_body(call, options)
+        asked = self._cluster.asked(route.info, route.namespace, body, options)
+        review = reviews.answer(self._access, call.identity, asked, self._cluster.now())
+        return Written(review, created=True)
 
     async def _watch(self, call: Call, route: Route) -> web.StreamResponse:
         options = _watch_options(call, route)
@@ -456,6 +504,9 @@ class Server:
             if error.code not in {410, 504}:
                 raise
             first, options = iter([error_line(error)]), WatchOptions(timeout=0.0)
+        if call.rendering.kind == "PartialObjectMetadataList":
+            # An event is about one object, which is no list; the real server ends such a watch without a word.
+            first, options = iter(()), WatchOptions(timeout=0.0)
         response = web.StreamResponse(headers={"Content-Type": JSON})
         await response.prepare(call.request)
         disturbance = Disturbance(self._faults, call.request, response, _subject(call, route.target))
@@ -509,24 +560,21 @@ class Server:
 
     def _watch_rendering(self, call: Call, info: ResourceInfo) -> Callable[[Mapping[str, Any]], Any] | None:
         if call.rendering.kind.startswith("PartialObjectMetadata"):
-            return tables.metadata_only
+            return functools.partial(tables.metadata_only, version=call.rendering.version)
         if call.rendering.kind != "Table":
             return None
-        include = call.query.get("includeObject") or "Metadata"
         headers = iter([True])
 
         def render(obj: Mapping[str, Any]) -> dict[str, Any]:
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-            now = self._cluster.clock.utcnow()
-            return tables.table(
-                info.columns, [obj], metadata=metadata, include=include, now=now, headers=next(headers, False)
-            )
+            return self._table(call, info, [obj], metadata, headers=next(headers, False))
 
         return render
 
     async def _body(self, call: Call) -> Any:
         raw = await self._read(call)
-        return decode_body(raw, call.request.headers.get("Content-Type", JSON))
+        decode = decode_patch if call.method == "PATCH" else decode_body
+        return decode(raw, call.request.headers.get("Content-Type", JSON))
 
     async def _object_body(self, call: Call, options: WriteOptions) -> tuple[Any, WriteOptions]:
         raw, content_type = await self._read(call), call.request.headers.get("Content-Type", JSON)
@@ -568,14 +616,18 @@ class Server:
         return self._object(call, route, written.object, code)
 
     def _object(self, call: Call, route: Route, obj: Object, code: int = 200) -> web.Response:
-        if call.rendering.kind:
-            obj = {"metadata": {}, **obj}
-        if call.rendering.kind == "Table":
+        rendering = call.rendering
+        if not rendering.kind:
+            return self._json(obj, code)
+        obj = {"metadata": {}, **obj}
+        if rendering.kind == "Table":
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-            return self._json(self._rendered_list(call, route.info, [obj], metadata), code)
-        if call.rendering.kind:
-            return self._json(tables.metadata_only(obj), code)
-        return self._json(obj, code)
+            return self._json(self._table(call, route.info, [obj], metadata), code)
+        if rendering.kind == "PartialObjectMetadataList" and route.info.custom:
+            raise StatusError(500, "", "content is not a list")
+        if rendering.kind == "PartialObjectMetadataList":
+            raise cannot_render(f"{rendering.kind}, but the requested object is not a list ({_type_name(route.info)})")
+        return self._json(tables.metadata_only(obj, rendering.version), code)
 
     def _json(self, content: Any, code: int = 200) -> web.Response:
         return web.Response(status=code, body=self._encode(content), content_type=JSON)
@@ -610,6 +662,16 @@ def _item(info: ResourceInfo, obj: Object, stored: Stored) -> Any:
     return {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
 
 
+def _health(segments: Sequence[str], *, verbose: bool) -> web.Response:
+    """All checks of health, or one of them. Raises StatusError 404 for one that there is not."""
+    if len(segments) > 2 or (len(segments) == 2 and segments[1] not in HEALTH_CHECKS):
+        raise no_such_page()
+    if not verbose or len(segments) == 2:
+        return web.Response(text="ok")
+    lines = [f"[+]{check} ok" for check in HEALTH_CHECKS]
+    return web.Response(text="\n".join([*lines, f"{segments[0]} check passed", ""]))
+
+
 def _success() -> dict[str, Any]:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
@@ -620,9 +682,11 @@ def _media_type(call: Call) -> str:
 
 def _check_patch_type(call: Call, route: Route) -> None:
     """Refuses a patch of a sort that the resource does not take. Raises StatusError 415."""
-    accepted = [kind for kind in PATCH_TYPES if kind != STRATEGIC_PATCH or not route.info.custom]
-    if _media_type(call) not in accepted:
-        raise unsupported_media_type(accepted)
+    media_type = _media_type(call)
+    if media_type not in PATCH_TYPES:
+        raise unsupported_patch()
+    if media_type == STRATEGIC_PATCH and route.info.custom:
+        raise unsupported_media_type([kind for kind in PATCH_TYPES if kind != STRATEGIC_PATCH])
 
 
 def _subject(call: Call, target: Target) -> Subject:
@@ -637,12 +701,19 @@ def _verb(call: Call, target: Target) -> str:
     return verb
 
 
-def _aggregation(accept: str | None) -> str:
-    """The version of aggregated discovery that a client asks for first, "" where it wants the old documents."""
-    with contextlib.suppress(StatusError):
-        rendering = rendering_of(accept)
-        return rendering.version if rendering.kind == "APIGroupDiscoveryList" else ""
-    return ""
+def _write_yaml(response: web.Response) -> None:
+    """Turns an answer in JSON into YAML; aggregated discovery has a type of its own, and none in YAML."""
+    if isinstance(response.body, bytes) and response.headers.get("Content-Type") == JSON:
+        response.body = yaml.safe_dump(msgspec.json.decode(response.body), allow_unicode=True).encode()
+        response.headers["Content-Type"] = YAML
+
+
+def _type_name(info: ResourceInfo) -> str:
+    """The type of a resource's objects in the real server, which some of its messages name."""
+    if info.custom:
+        return "*unstructured.Unstructured"
+    package = "core" if info.stored_as else info.group.partition(".")[0] or "core"
+    return f"*{package}.{info.kind}"
 
 
 def _selector(info: ResourceInfo, query: Mapping[str, str]) -> Selector:
@@ -736,11 +807,12 @@ def _watch_options(call: Call, route: Route) -> WatchOptions:
 
 
 def _change(media_type: str, body: Any, info: ResourceInfo, options: WriteOptions) -> Callable[[Object], Any]:
+    # The real server reads these patches twice, strictly only where it has to tell of unknown fields.
+    typed = options.field_validation != "Ignore"
     if media_type == JSON_PATCH:
-        # The real server reads the operations twice, strictly only where it has to tell of unknown fields.
-        return lambda live: patch.json_patch(live, body, typed=options.field_validation != "Ignore")
+        return lambda live: patch.json_patch(live, body, typed=typed)
     if media_type == MERGE_PATCH:
-        return lambda live: patch.merge_patch(live, body)
+        return lambda live: patch.merge_patch(live, body, typed=typed)
     return lambda live: patch.strategic_merge_patch(live, body, info.schema)
 
 

@@ -6,22 +6,22 @@ from typing import Any
 
 from controllers.sandbox.columns import Column
 
-META = "meta.k8s.io/v1"
+META = "meta.k8s.io"
 ListMeta = Mapping[str, Any]
 
 
-def metadata_only(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The object as PartialObjectMetadata."""
-    return {"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": obj["metadata"]}
+def metadata_only(obj: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """The object as PartialObjectMetadata of meta.k8s.io's ``version``."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"{META}/{version}", "metadata": obj["metadata"]}
 
 
-def metadata_list(objects: Iterable[Mapping[str, Any]], metadata: ListMeta) -> dict[str, Any]:
+def metadata_list(objects: Iterable[Mapping[str, Any]], metadata: ListMeta, version: str) -> dict[str, Any]:
     """Objects as a PartialObjectMetadataList."""
     return {
         "kind": "PartialObjectMetadataList",
-        "apiVersion": META,
+        "apiVersion": f"{META}/{version}",
         "metadata": dict(metadata),
-        "items": [metadata_only(obj) for obj in objects],
+        "items": [metadata_only(obj, version) for obj in objects],
     }
 
 
@@ -30,6 +30,7 @@ def table(
     objects: Iterable[Mapping[str, Any]],
     *,
     metadata: ListMeta,
+    version: str,
     include: str,
     now: datetime,
     headers: bool = True,
@@ -40,17 +41,19 @@ def table(
     """
     return {
         "kind": "Table",
-        "apiVersion": META,
+        "apiVersion": f"{META}/{version}",
         "metadata": dict(metadata),
         "columnDefinitions": [column.definition() for column in columns] if headers else [],
-        "rows": [_row(columns, obj, include, now) for obj in objects],
+        "rows": [_row(columns, obj, version, include, now) for obj in objects],
     }
 
 
-def _row(columns: tuple[Column, ...], obj: Mapping[str, Any], include: str, now: datetime) -> dict[str, Any]:
+def _row(
+    columns: tuple[Column, ...], obj: Mapping[str, Any], version: str, include: str, now: datetime
+) -> dict[str, Any]:
     row: dict[str, Any] = {"cells": [column.cell(obj, now) for column in columns]}
     if include == "Object":
         row["object"] = obj
     elif include == "Metadata":
-        row["object"] = metadata_only(obj)
+        row["object"] = metadata_only(obj, version)
     return row

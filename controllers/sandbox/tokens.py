@@ -45,6 +45,7 @@ class Account:
     name: str
     uid: str
     expires: int
+    audiences: tuple[str, ...] = ()  # for whom the token is good; none are all
 
     def identity(self) -> Identity:
         user = f"system:serviceaccount:{self.namespace}:{self.name}"
@@ -100,7 +101,9 @@ class Tokens:
             return None
         reference = claims["kubernetes.io"]
         account = reference["serviceaccount"]
-        return Account(reference["namespace"], account["name"], account["uid"], claims["exp"])
+        return Account(
+            reference["namespace"], account["name"], account["uid"], claims["exp"], tuple(claims.get("aud") or ())
+        )
 
     def _sign(self, claims: dict[str, Any]) -> str:
         header = _base64({"alg": "HS256", "typ": "JWT"})

@@ -14,6 +14,11 @@ from typing import Any, Final, Literal
 ListKind = Literal["atomic", "set", "map"]
 MapKind = Literal["granular", "atomic"]
 
+MICRO_TIME: Final = "micro-time"
+"""The format of times that OpenAPI calls ``date-time`` like any other, but that must have six digits of a second."""
+
+_OWN_FORMATS: Final[Mapping[str, str]] = {"io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": MICRO_TIME}
+
 MISSING: Final = object()
 """A value that is not there, where ``None`` would be the JSON null."""
 
@@ -286,6 +291,8 @@ class _Builtins:
             # A type that contains itself finds this node, whose properties are filled in afterwards.
             properties: dict[str, TypeSchema] = {}
             node = self._types[name]
+            if name in _OWN_FORMATS:
+                node = {**node, "format": _OWN_FORMATS[name]}
             self._parsed[name] = TypeSchema(type=_type(node), properties=properties, name=name)
             zeros = self._zeros.get(name, {})
             dropped, written = frozenset(zeros.get("dropped", ())), zeros.get("written", {})

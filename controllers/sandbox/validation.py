@@ -21,7 +21,7 @@ from controllers.sandbox import presets
 from controllers.sandbox.cel import Program, compiled
 from controllers.sandbox.errors import Cause
 from controllers.sandbox.merge import KeyMissing, element_of
-from controllers.sandbox.typeschema import ANY, MISSING, Limits, Rule, TypeSchema
+from controllers.sandbox.typeschema import ANY, MICRO_TIME, MISSING, Limits, Rule, TypeSchema
 
 Object: TypeAlias = dict[str, Any]
 
@@ -96,7 +96,7 @@ def _drop_empty_members(value: Object, schema: TypeSchema) -> None:
         if name in schema.properties and not always and _is_nothing(name, held, schema):
             unwanted.append(name)
         elif schema.values is not None and held is None:
-            value[name] = _zero(schema.values)
+            value[name] = "0" if schema.values.name == QUANTITY else _zero(schema.values)
         elif isinstance(held, list) and schema.field(name).limits.format == "byte":
             value[name] = _from_numbers(held)
     for name in unwanted:
@@ -415,6 +415,8 @@ def _type_fault(value: Any, schema: TypeSchema, path: str) -> Cause | None:
         if schema.nullable or not schema.type or schema.default is not MISSING:
             return None
         return _wrong_type(schema.type, "null", path)
+    if schema.name == QUANTITY:
+        return None if _is_amount(value) else Cause("FieldValueTypeInvalid", _NO_QUANTITY)
     actual = _JSON_TYPES[type(value)]
     limit = 2**31 if schema.limits.format == "int32" else 2**63
     if schema.type == "integer" and actual in {"integer", "number"} and not -limit <= value < limit:
@@ -426,6 +428,16 @@ def _type_fault(value: Any, schema: TypeSchema, path: str) -> Cause | None:
     if schema.type == "integer" and actual == "number" and float(value).is_integer():
         return None
     return _wrong_type(schema.type, actual, path)
+
+
+_NO_QUANTITY: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+
+def _is_amount(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(canonical_quantity(value))
+    except ValueError:
+        return False
 
 
 def _wrong_type(wanted: str, actual: str, path: str) -> Cause:
@@ -553,10 +565,21 @@ def _date_time(value: str) -> None:
     datetime.fromisoformat(value.upper())
 
 
+_MICRO_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}(Z|[+-]\d{2}:\d{2})")
+
+
+def _micro_time(value: str) -> None:
+    """The times of leases and events have exactly six digits behind the point."""
+    if not _MICRO_TIME.fullmatch(value):
+        raise ValueError(value)
+    datetime.fromisoformat(value)
+
+
 _FORMATS: Final[dict[str, Any]] = {
     "byte": lambda value: base64.b64decode(value, validate=True),
     "date": _date,
     "date-time": _date_time,
+    MICRO_TIME: _micro_time,
     "ipv4": ipaddress.IPv4Address,
     "ipv6": ipaddress.IPv6Address,
     "cidr": ipaddress.ip_network,

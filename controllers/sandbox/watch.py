@@ -77,11 +77,11 @@ class Watcher:
         if self._options.initial_events and asked > self._store.version:
             raise version_too_large(asked, self._store.version)
         wants_state = self._options.initial_events is True or (self._options.initial_events is None and asked == 0)
-        if not wants_state and self._options.initial_events is not False:
+        if asked and not wants_state:
             self._position = self._resume(asked)
             self._sent = asked
             return iter(())
-        self._position = self._collection.end if wants_state or asked == 0 else self._resume(asked)
+        self._position = self._collection.end
         self._sent = self._store.version
         return self._state(list(self._collection.select(self._prefix))) if wants_state else iter(())
 

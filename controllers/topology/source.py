@@ -55,7 +55,8 @@ class TopologySource:
         )
         configs.add_handler(lambda _change: self._stale.set())
         profiles.add_handler(lambda _change: self._stale.set())
-        manager.add("topology", self._follow)
+        # On followers, too: a pool that cannot be read any more keeps the state that somebody has read before.
+        manager.add("topology", self._follow, needs_leader=False)
         manager.readiness.add("topology", self._missing, public=True, note=self._mistakes)
 
     @property

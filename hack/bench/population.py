@@ -15,7 +15,8 @@ from controllers.estate import DRA, EXTENDED_RESOURCE, Pool, gpus_of, load, node
 from controllers.estate.estate import GPU_RESOURCE
 from controllers.extended_resource import capacity
 from controllers.gpu_fractioning import condition
-from controllers.gpu_slices.devices import DRIVER, devices
+from controllers.gpu_slices.contents import contents
+from controllers.gpu_slices.devices import DRIVER
 from controllers.gpu_slices.plan import desired
 from controllers.node_pool.config_map import desired_config_map, name_of
 from controllers.node_resource_topology.manifest import manifest as zones_of_node
@@ -94,8 +95,8 @@ def bare_writes(target: Target, node: Node, number: int) -> list[bytes]:
         apply("channel-slices", slices, desired_slice(node, API, 1)),
     ]
     if pool.offered == DRA:
-        gpus = devices(API, pool.gpu, gpus_of(node.name, pool))
-        requests += [apply("gpu-slices", slices, part) for part in desired(node, gpus, 1)]
+        held = contents(API, pool, gpus_of(node.name, pool))
+        requests += [apply("gpu-slices", slices, part) for part in desired(node, held, 1)]
     else:
         resources, ready = capacity.fields({GPU_RESOURCE: pool.gpu_count}), condition.fields(datetime.now(UTC))
         requests += [

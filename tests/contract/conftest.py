@@ -8,7 +8,7 @@ import base64
 import ssl
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -62,11 +62,32 @@ def namespace(server: ApiServer) -> Iterator[str]:
     server.send("DELETE", f"/api/v1/namespaces/{name}")
 
 
+@pytest.fixture
+def account(server: ApiServer, namespace: str) -> Iterator[ApiServer]:
+    """The server as the default account of the test's namespace sees it."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
+    token = server.create(path, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    api = connect_with(server, token)
+    yield api
+    api.close()
+
+
+def connect_with(server: ApiServer, token: str) -> ApiServer:
+    """A client that shows a token and nothing else."""
+    cluster = yaml.safe_load(server.kubeconfig.read_text())["clusters"][0]["cluster"]
+    headers = {"User-Agent": "contract/1", "Authorization": f"Bearer {token}"}
+    return ApiServer(server.name, server.url, _trusting(cluster), headers, server.kubeconfig)
+
+
+def _trusting(cluster: Mapping[str, str]) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+
+
 def connect(name: str, kubeconfig: Path) -> ApiServer:
     """A client with the address and the credentials of a kubeconfig."""
     document = yaml.safe_load(kubeconfig.read_text())
     cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
-    tls = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+    tls = _trusting(cluster)
     headers = {"User-Agent": "contract/1"}
     if "token" in user:
         headers["Authorization"] = f"Bearer {user['token']}"

@@ -1,5 +1,7 @@
 """Create, read, update, patch and delete of single objects."""
 
+from typing import Any
+
 import pytest
 
 from tests.contract.api_server import ApiServer
@@ -24,11 +26,14 @@ def test_create_answers_201_with_identity_of_the_server(server: ApiServer, names
 
 
 def test_what_a_client_claims_of_identity_is_ignored(server: ApiServer, namespace: str) -> None:
-    body = config_map("a")
-    body["metadata"] = {"name": "a", "uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z", "generation": 7}
+    body: dict[str, Any] = dict(config_map("a"))
+    long_ago = "2001-01-01T00:00:00Z"
+    body["metadata"] = {"name": "a", "uid": "mine", "creationTimestamp": long_ago, "generation": 7}
+    body["metadata"] |= {"deletionTimestamp": long_ago, "deletionGracePeriodSeconds": 0}
     metadata = server.create(maps(namespace), body)["metadata"]
     assert metadata["uid"] != "mine"
-    assert not metadata["creationTimestamp"].startswith("2001")
+    assert metadata["creationTimestamp"] != long_ago
+    assert metadata.keys().isdisjoint({"deletionTimestamp", "deletionGracePeriodSeconds"})
 
 
 def test_create_of_a_taken_name_is_already_exists(server: ApiServer, namespace: str) -> None:

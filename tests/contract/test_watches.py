@@ -1,6 +1,7 @@
 """Watches: where they begin, what they tell, how they end."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -111,13 +112,70 @@ def test_initial_events_end_with_a_marked_bookmark(server: ApiServer, namespace:
     assert int(version(bookmark)) >= int(version(last))
 
 
+INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+
+
+@pytest.mark.parametrize("begin", ["", "0", "own"])
+def test_initial_events_are_those_of_any_version_that_was_reached(
+    server: ApiServer, namespace: str, begin: str
+) -> None:
+    own = version(make(server, namespace, "a"))
+    make(server, namespace, "b")
+    query = {"resourceVersion": own if begin == "own" else begin} if begin else {}
+    events = seen(server, namespace, **INITIAL, **query)
+    assert sorted(told(events)) == [("ADDED", "a"), ("ADDED", "b")]
+    assert all(event["type"] == "ADDED" for event in events), "a bookmark that was not asked for"
+
+
+def test_initial_events_of_a_version_to_come_end_with_the_advice_to_wait(server: ApiServer, namespace: str) -> None:
+    make(server, namespace, "a")
+    (event,) = seen(server, namespace, **INITIAL, resourceVersion="99999999", allowWatchBookmarks="true")
+    status = event["object"]
+    assert (event["type"], status["code"], status["reason"]) == ("ERROR", 504, "Timeout")
+    assert status["details"]["causes"] == [
+        {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    ]
+
+
+def test_no_initial_events_is_a_watch_from_now_or_from_a_version(server: ApiServer, namespace: str) -> None:
+    first = version(make(server, namespace, "a"))
+    make(server, namespace, "b")
+    none = {**INITIAL, "sendInitialEvents": "false"}
+    assert told(seen(server, namespace, **none)) == []
+    assert told(seen(server, namespace, **none, resourceVersion=first)) == [("ADDED", "b")]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"sendInitialEvents": "true"}, "resourceVersionMatch"),
+        ({"sendInitialEvents": "false"}, "resourceVersionMatch"),
+        ({"sendInitialEvents": "true", "resourceVersionMatch": "Exact"}, "resourceVersionMatch"),
+        ({"sendInitialEvents": "true", "resourceVersionMatch": "Sometime"}, "resourceVersionMatch"),
+        ({"resourceVersionMatch": "NotOlderThan"}, "resourceVersionMatch"),
+        ({"resourceVersionMatch": "NotOlderThan", "resourceVersion": "5"}, "resourceVersionMatch"),
+    ],
+)
+def test_initial_events_and_their_version_go_together(
+    server: ApiServer, namespace: str, query: dict[str, str], field: str
+) -> None:
+    reply = server.get(maps(namespace), watch="1", timeoutSeconds="1", **query)
+    assert (reply.code, reply.reason) == (422, "Invalid")
+    assert {cause["field"] for cause in reply.body["details"]["causes"]} == {field}
+
+
 def test_bookmarks_come_before_the_end(server: ApiServer, namespace: str) -> None:
     first = make(server, namespace, "a")
     query = {"resourceVersion": version(first), "allowWatchBookmarks": "true", "labelSelector": "test"}
-    events = list(server.watch(maps(namespace), timeoutSeconds="4", **query))
-    kinds = {event["type"] for event in events}
-    assert kinds == {"BOOKMARK"}
-    assert int(version(events[-1]["object"])) >= int(version(first))
+    with ThreadPoolExecutor(1) as aside:
+        watching = aside.submit(lambda: list(server.watch(maps(namespace), timeoutSeconds="4", **query)))
+        # The real server has no news to tell unless something changes meanwhile, be that selected or not.
+        while not watching.done():
+            server.create(maps(namespace), {"metadata": {"generateName": "unseen-"}})
+            time.sleep(0.2)
+    events = watching.result()
+    assert {event["type"] for event in events} == {"BOOKMARK"}
+    assert int(version(events[-1]["object"])) > int(version(first))
 
 
 @pytest.mark.parametrize(

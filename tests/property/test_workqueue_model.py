@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from controllers.runtime.limiter import ExponentialLimiter
 from controllers.runtime.workqueue import AGEING, WorkQueue
@@ -214,5 +214,7 @@ class WorkQueueComparison(RuleBasedStateMachine):
         assert sorted(served) == sorted(wanted)
 
 
-TestWorkQueueComparison = WorkQueueComparison.TestCase
-TestWorkQueueComparison.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+def test_every_call_does_what_a_search_through_a_list_would() -> None:
+    run_state_machine_as_test(
+        WorkQueueComparison, settings=settings(max_examples=200, stateful_step_count=50, deadline=None)
+    )

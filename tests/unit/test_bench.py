@@ -1,17 +1,24 @@
 """The bench's figures: percentiles, spreads, ratios, verdicts and which writes count as expected."""
 
 import json
+import ssl
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controllers.api.core import Node
+from controllers.runtime import ObjectMeta
 from hack.bench import framework, lanes, sandbox
 from hack.bench.audit import AuditLog
 from hack.bench.expectations import CREATION, DELETION, IDLE, PUBLICATION, QUIET_ESTATE, Needed, judged
+from hack.bench.lanes import Target
 from hack.bench.plan import Plan
+from hack.bench.population import bare_writes
+from hack.bench.publication import WRITES_OF
 from hack.bench.report import Comparison, Report, Table, WriteList, aligned, number
 from hack.bench.statistics import Spread, percentile, ratios
 
@@ -218,3 +225,16 @@ def test_synthetic_pods_have_the_announced_size_and_all_reach_the_cache() -> Non
     assert len(pods) == 50
     assert {pod.status.phase for pod in pods} == {"Running"}
     assert framework.POD_BYTES <= len(body) / 50 <= framework.POD_BYTES * 1.1
+
+
+def test_the_bare_writes_of_a_node_are_those_that_its_controllers_have() -> None:
+    target = Target("127.0.0.1", 6443, ssl.create_default_context(), "token")
+    node = Node(metadata=ObjectMeta(name="n1", uid="u1"))
+
+    for index in (0, 1):
+        requests = [request.split(b"\r\n\r\n", 1) for request in bare_writes(target, node, index)]
+        bodies = [msgspec.json.decode(body) for _, body in requests]
+        assert len(requests) == sum(count(index) for count in WRITES_OF.values())
+        slices = [body["spec"] for body in bodies if body["kind"] == "ResourceSlice"]
+        assert all(isinstance(device["name"], str) for spec in slices for device in spec["devices"])
+        assert all(spec["pool"]["resourceSliceCount"] == 1 for spec in slices)

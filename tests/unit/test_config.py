@@ -98,6 +98,7 @@ def test_the_kustomizations_are_those_that_are_documented() -> None:
         "config/deviceclasses",
         "config/deviceclasses/gpu",
         "config/estate",
+        "config/monitoring",
         "config/namespace",
         "config/overlays/all-in-one",
         "config/overlays/kind",
@@ -141,7 +142,7 @@ def test_the_topology_that_is_installed_has_no_mistake() -> None:
     (document,) = (m["data"]["topology.yml"] for m in build("config/topology"))
     estate = load(document)
     assert estate.problems == ()
-    assert set(estate.pools) == {"default", "dra"}
+    assert set(estate.pools) == {"default", "dra", "mig"}
 
 
 def test_default_installs_everything_at_once() -> None:
@@ -332,6 +333,20 @@ def test_sample_workers_claim_the_channel_of_the_sample_domain() -> None:
     assert pods["topologySpreadConstraints"][0]["topologyKey"] == "nvidia.com/gpu.clique"
 
 
+def test_sample_pods_claim_devices_that_the_topology_to_begin_with_offers() -> None:
+    samples = list(yaml.safe_load_all((ROOT / "config/samples/gpus.yaml").read_text()))
+    templates = {m["metadata"]["name"]: m["spec"]["spec"]["devices"] for m in samples if "Template" in m["kind"]}
+    pods = [m["spec"] for m in samples if m["kind"] == "Pod"]
+    (document,) = (m["data"]["topology.yml"] for m in build("config/topology"))
+    instances = {profile.name for profile in load(document).pools["mig"].gpu.mig}
+
+    assert {pod["resourceClaims"][0]["resourceClaimTemplateName"] for pod in pods} == templates.keys()
+    assert all("/" not in pod["containers"][0]["image"] for pod in pods)
+    (request,) = templates["mig-instance"]["requests"]
+    expression = request["exactly"]["selectors"][0]["cel"]["expression"]
+    assert any(f'profile == "{name}"' in expression for name in instances)
+
+
 @pytest.mark.parametrize("directory", [*DEPLOYED, "config/samples"])
 def test_images_name_no_registry(directory: str) -> None:
     assert "/" not in container(directory)["image"]
@@ -386,6 +401,18 @@ def test_a_scope_without_rights_gets_no_role() -> None:
 def test_rights_of_the_whole_cluster_are_not_repeated_for_the_namespace() -> None:
     kinds = [m["kind"] for m in generate_rbac.manifests("a", [Declaration("one", READ_NODES, READ_NODES)])]
     assert kinds == ["ClusterRole", "ClusterRoleBinding"]
+
+
+@pytest.mark.parametrize("binary", generate_rbac.BINARIES)
+def test_every_binary_may_use_leases_in_its_own_namespace_only(binary: str) -> None:
+    documents = generate_rbac.manifests("a", generate_rbac.declarations(generate_rbac.BINARIES[binary]))
+    granted = {
+        (document["kind"], *rule["apiGroups"], *rule["verbs"])
+        for document in documents
+        for rule in document.get("rules", ())
+        if "leases" in rule["resources"]
+    }
+    assert granted == {("Role", "coordination.k8s.io", "create", "get", "update")}
 
 
 @pytest.fixture

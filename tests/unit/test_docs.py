@@ -77,7 +77,7 @@ def emitted_reasons(trees: Iterable[ast.Module]) -> set[str]:
     found = set()
     for call in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)):
         function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        place = {"BadClaim": 0, "Refusal": 1, "_warn": 1, "event": 2}.get(function)
+        place = {"BadClaim": 0, "Refusal": 1, "_warn": 1, "event": 2, "warn": 0}.get(function)
         if place is not None and len(call.args) > place:
             reason = call.args[place]
             if isinstance(reason, ast.Constant) and isinstance(reason.value, str):
@@ -174,6 +174,19 @@ def test_example_in_the_framework_page_is_the_file() -> None:
     page = (ROOT / "docs" / "framework.md").read_text()
 
     assert f"```python\n{EXAMPLE.read_text()}```" in page
+
+
+def test_tutorial_is_made_of_the_example() -> None:
+    page = (ROOT / "docs" / "framework" / "tutorial.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+
+    rest = EXAMPLE.read_text()
+    for block in blocks:
+        assert block in rest
+        rest = rest.replace(block, "")
+    left = [line for line in rest.splitlines() if line and not line.startswith(("from ", "import ", '"""'))]
+    assert left == []
+    assert len([line for line in EXAMPLE.read_text().splitlines() if line]) <= 40
 
 
 def test_example_typechecks() -> None:

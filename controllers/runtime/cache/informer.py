@@ -1,94 +1,36 @@
-"""The informer: keeps a store equal to a selection of one kind on the server, and tells handlers what changed.
+"""The informer: keeps a store equal to what is selected of one kind on the server, and tells handlers what changed.
 
-It is a thin shell around the reflector, which decides what to request, and the store, which holds what came. Handlers
-run on the event loop one after the other and must be fast: they are meant to put a key into a queue.
-
-An object that exists but can no longer be decoded stays in the store as it last was. Dropping it would look like a
-deletion to every controller, with all that a controller does then; so it is kept, a warning names it once for each of
-its versions, and ``Statistics.undecodable`` counts it for as long as that lasts.
+It puts the parts together: feeds, which follow the server, the store, which holds what came, and the handlers.
 """
 
 import asyncio
 import gc
-import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from controllers.runtime import logs
-from controllers.runtime.cache.reflector import ListPage, Reflector, Replacement, Wait, Watch
+from controllers.runtime.cache.change import Change, ChangeHandler, ChangeType
+from controllers.runtime.cache.feed import Feed, Happening, InformerObserver, InformerOptions, unobserved
+from controllers.runtime.cache.handlers import (
+    AsyncChangeHandler,
+    BufferedRegistration,
+    DirectRegistration,
+    Registration,
+)
+from controllers.runtime.cache.intake import Intake
 from controllers.runtime.cache.store import Store
-from controllers.runtime.client import EVERYTHING, Client, Selection, Undecodable, WatchEvent, Write
+from controllers.runtime.client import EVERYTHING, Client, Selection, Write
 from controllers.runtime.clock import Clock, SystemClock
-from controllers.runtime.errors import ApiError, DecodeError, Expired, RuntimeFault, TransportError
-from controllers.runtime.meta import Key, KubeObject, Resource
+from controllers.runtime.errors import ConfigurationError
+from controllers.runtime.meta import KubeObject
 
 T = TypeVar("T", bound=KubeObject)
 
 logger = logs.get_logger(__name__)
 
-
-class ChangeType(StrEnum):
-    """What happened to an object."""
-
-    ADDED = "ADDED"
-    UPDATED = "UPDATED"
-    DELETED = "DELETED"
-
-
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
-    """One change of one object; when a handler hears of it the store already shows it.
-
-    ``old`` is None for ADDED and ``new`` for DELETED. An UPDATED between two uids is a deletion and a new object of
-    the same name. ``initial`` marks what was there before the handler was. ``final_state_unknown`` marks a deletion
-    that nobody saw: ``old`` is then the last state that was known, not the one at the end.
-    """
-
-    type: ChangeType
-    old: T | None
-    new: T | None
-    initial: bool = False
-    final_state_unknown: bool = False
-
-    @property
-    def subject(self) -> T:
-        """The object that the change is about, in its newest known state."""
-        subject = self.new if self.new is not None else self.old
-        assert subject is not None
-        return subject
-
-
-ChangeHandler = Callable[[Change[T]], None]
-
-
-class Happening(StrEnum):
-    """What an observer is told of."""
-
-    LIST = "list"
-    LIST_FAILED = "list_failed"
-    WATCH = "watch"
-    WATCH_FAILED = "watch_failed"
-    EVENT = "event"
-    UNDECODABLE = "undecodable"
-    HANDLER_FAILED = "handler_failed"
-
-
-InformerObserver = Callable[[Resource, Happening], None]
-
-
-def _ignore(_: Resource, __: Happening) -> None:
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class InformerOptions:
-    """How an informer reads."""
-
-    page_size: int = 500  # objects per page of a list; bounds how long decoding stalls everything else
-    freeze_after_sync: bool = True  # take what the first list brought out of sight of the garbage collector
-    random: Callable[[], float] = random.random  # numbers in [0, 1) that spread timeouts and pauses
+BATCH = 1_000
+"""Changes of a list that are handed out at once; between two batches everything else on the event loop gets a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +44,7 @@ class Statistics:
     undecodable: int  # objects that exist at present and cannot be read
     handler_errors: int
     last_event_at: float | None  # monotonic seconds
-    resource_version: str  # up to where the store is current; "" before the first list
+    resource_version: str  # up to where the store is current; "" before the first list, or where feeds differ
 
 
 class _Waiter:
@@ -114,34 +56,55 @@ class _Waiter:
         self.seen = asyncio.Event()
 
 
+def _ignore_seconds(_: float) -> None:
+    return None
+
+
 class Informer(Generic[T]):
-    """Follows one selection of one kind for as long as ``run`` runs."""
+    """Follows one kind for as long as ``run`` runs, which it does once.
+
+    ``selection`` is what it follows; several selections must each be of another namespace. Raises ConfigurationError
+    where they are not.
+    """
 
     def __init__(
         self,
         client: Client,
         kind: type[T],
-        selection: Selection = EVERYTHING,
+        selection: Selection | Sequence[Selection] = EVERYTHING,
         options: InformerOptions | None = None,
         *,
         clock: Clock | None = None,
-        observer: InformerObserver = _ignore,
+        observer: InformerObserver = unobserved,
+        processed: Callable[[float], None] = _ignore_seconds,
     ) -> None:
         self.store: Store[T] = Store()
         self._client = client
         self._kind = kind
-        self._selection = selection
         self._options = options or InformerOptions()
         self._clock = clock or SystemClock()
         self._observer = observer
-        self._reflector: Reflector[T] = Reflector(page_size=self._options.page_size, random=self._options.random)
-        self._handlers: tuple[ChangeHandler[T], ...] = ()
+        self._processed = processed
+        self._feeds = {each.namespace: self._feed(each) for each in _selections(kind, selection)}
+        self._registrations: tuple[Registration[T], ...] = ()
         self._synced = asyncio.Event()
         self._waiters: set[_Waiter] = set()
-        self._unreadable: dict[Key | None, str] = {}
-        self._lists = self._watches = self._events = self._handler_errors = 0
-        self._last_event_at: float | None = None
-        self._failing_since: float | None = None
+        self._handler_errors = 0
+        self._handing_out = asyncio.Lock()
+        self._has_run = self._stopped = False
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    def _feed(self, selection: Selection) -> Feed[T]:
+        resource = self._kind.resource
+        options, transform = self._options, self._options.transform
+        intake = Intake(
+            self.store, resource, selection.namespace, transform, lambda: self._observe(Happening.UNDECODABLE)
+        )
+        return Feed(self._client, self._kind, selection, options, self._clock, intake, self, self._observe)
+
+    def _observe(self, happening: Happening) -> None:
+        self._observer(self._kind.resource, happening)
 
     # -- what others ask ----------------------------------------------------------------------------------------------
 
@@ -150,46 +113,188 @@ class Informer(Generic[T]):
         return self._kind
 
     @property
+    def pending(self) -> int:
+        """Changes that wait for a handler, counted once for each."""
+        return sum(registration.pending for registration in self._registrations)
+
+    @property
+    def selections(self) -> tuple[Selection, ...]:
+        """What it follows."""
+        return tuple(feed.selection for feed in self._feeds.values())
+
+    @property
     def synced(self) -> bool:
-        """Whether every handler has heard of everything that the first list brought."""
+        """Whether every direct handler has heard of everything that the first lists brought."""
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
         await self._synced.wait()
 
     @property
+    def stopped(self) -> bool:
+        """Whether it follows the server no more: what the store shows is the past."""
+        return self._stopped
+
+    @property
+    def tasks(self) -> frozenset[asyncio.Task[None]]:
+        """What runs for it at present: feeds, buffered handlers and resyncs."""
+        return frozenset(self._running)
+
+    @property
     def last_error(self) -> str:
         """Why the store cannot be kept current at present, or ""."""
-        return self._reflector.last_error
+        return next((feed.last_error for feed in self._feeds.values() if feed.last_error), "")
 
     @property
     def failing_for(self) -> float:
         """Seconds for which the store could not be kept current, 0 while it can."""
-        return 0.0 if self._failing_since is None else self._clock.monotonic() - self._failing_since
+        return max(feed.failing_for for feed in self._feeds.values())
 
     def statistics(self) -> Statistics:
+        feeds = self._feeds.values()
+        versions = {feed.resource_version for feed in feeds}
         return Statistics(
             objects=len(self.store),
-            lists=self._lists,
-            watches=self._watches,
-            events=self._events,
-            undecodable=len(self._unreadable),
+            lists=sum(feed.lists for feed in feeds),
+            watches=sum(feed.watches for feed in feeds),
+            events=sum(feed.events for feed in feeds),
+            undecodable=sum(feed.intake.unreadable for feed in feeds),
             handler_errors=self._handler_errors,
-            last_event_at=self._last_event_at,
-            resource_version=self._reflector.resource_version,
+            last_event_at=max((feed.last_event_at for feed in feeds if feed.last_event_at is not None), default=None),
+            resource_version=versions.pop() if len(versions) == 1 else "",
         )
 
-    def add_handler(self, handler: ChangeHandler[T]) -> None:
+    # -- handlers -----------------------------------------------------------------------------------------------------
+
+    def add_handler(self, handler: ChangeHandler[T], *, resync: float = 0.0) -> Registration[T]:
         """Calls ``handler`` for every change from now on, and first, at once, for everything that is already there.
 
-        What a handler raises is logged and counted; that change is lost to it, the next one is not.
+        What a handler raises is logged and counted; that change is lost to it, the next one is not. With ``resync`` it
+        is also reminded of every object each so many seconds (at least 1), by a change from the object to itself.
+        Raises ConfigurationError where the informer has stopped.
         """
+        return self._register(DirectRegistration(handler, self._handler_failed, resync))
+
+    def add_buffered_handler(
+        self, handler: AsyncChangeHandler[T], *, limit: int = 1024, resync: float = 0.0
+    ) -> Registration[T]:
+        """The same for a coroutine function, which may take its time: it is called for one change after the other, in
+        order, and delays nobody else.
+
+        Where more than ``limit`` changes wait for it, those of one object become one, and a warning says so.
+        """
+        return self._register(BufferedRegistration(handler, self._handler_failed, resync, limit, self._handler_lags))
+
+    def _register(self, registration: Registration[T]) -> Registration[T]:
+        if self._stopped:
+            raise ConfigurationError(f"the informer of {self._kind.resource} has stopped: add handlers before that")
         # No await between the replay and the registration, and a batch that is being handed out keeps to the handlers
         # it began with: so nothing is lost and nothing doubled, whoever calls this and whenever.
         present = self.store.list()
-        self._handlers = (*self._handlers, handler)
+        self._registrations = (*(each for each in self._registrations if each.active), registration)
         for item in present:
-            self._call(handler, Change(ChangeType.ADDED, None, item, initial=True))
+            registration.deliver(Change(ChangeType.ADDED, None, item, initial=True))
+        if self.synced:
+            registration.all_initial_delivered()
+        if self._tasks is not None:
+            self._serve(registration)
+        return registration
+
+    def _serve(self, registration: Registration[T]) -> None:
+        if isinstance(registration, BufferedRegistration):
+            self._start(registration.run(), "handler")
+        if registration.resync:
+            self._start(self._remind(registration), "resync")
+
+    async def _remind(self, registration: Registration[T]) -> None:
+        await self._synced.wait()
+        while registration.active:
+            await self._clock.sleep(registration.resync)
+            # Not amid a list of which the handler has heard a part: it would be reminded of what it does not know.
+            async with self._handing_out:
+                for item in self.store.list():
+                    registration.deliver(Change(ChangeType.UPDATED, item, item))
+
+    def _hand_out(self, changes: Sequence[Change[T]], registrations: tuple[Registration[T], ...]) -> None:
+        for change in changes:
+            for registration in registrations:
+                registration.deliver(change)
+
+    def _handler_failed(self, change: Change[T], error: BaseException) -> None:
+        self._handler_errors += 1
+        self._observe(Happening.HANDLER_FAILED)
+        logger.error("a handler raised", resource=self._kind.resource, object=change.subject.key, exc_info=error)
+
+    def _handler_lags(self, pending: int) -> None:
+        self._observe(Happening.HANDLER_LAGS)
+        logger.warning("a handler lags and will miss states in between", resource=self._kind.resource, pending=pending)
+
+    # -- following the server -----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Follows the server until cancelled or stopped; anything that is not a failure of server or network
+        propagates. Raises ConfigurationError where it has run before."""
+        if self._has_run:
+            raise ConfigurationError(f"the informer of {self._kind.resource} has run before: make another one")
+        self._has_run = True
+        if self._stopped:
+            return
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                for feed in self._feeds.values():
+                    self._start(feed.run(), f"feed-{feed.selection.namespace or 'all'}")
+                for registration in self._registrations:
+                    self._serve(registration)
+        except BaseExceptionGroup as group:
+            # One cause ends them all; who started this wants to see it, not the group.
+            raise group.exceptions[0] from None
+        finally:
+            self._stopped = True
+            self._tasks = None
+
+    def stop(self) -> None:
+        """Makes ``run`` return at once; the store keeps what it has."""
+        self._stopped = True
+        for task in self._running:
+            task.cancel()
+
+    def _start(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        assert self._tasks is not None
+        task = self._tasks.create_task(work, name=f"{what}-{self._kind.resource}")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    # -- what the feeds tell ------------------------------------------------------------------------------------------
+
+    async def replaced(self, feed: Feed[T], changes: list[Change[T]]) -> None:
+        """A feed has brought a complete list."""
+        registrations = self._registrations
+        async with self._handing_out:
+            for start in range(0, len(changes), BATCH):
+                if start:
+                    await asyncio.sleep(0)
+                self._hand_out(changes[start : start + BATCH], registrations)
+        feed.synced = True
+        if not self.synced and all(each.synced for each in self._feeds.values()):
+            self._all_synced()
+        self._wake_waiters()
+
+    def _all_synced(self) -> None:
+        self._synced.set()
+        for registration in self._registrations:
+            registration.all_initial_delivered()
+        if self._options.freeze_after_sync:
+            gc.freeze()
+
+    def advanced(self, feed: Feed[T], change: Change[T] | None) -> None:
+        """A feed has brought an event."""
+        if change is not None:
+            self._hand_out((change,), self._registrations)
+        self._wake_waiters()
+        if feed.last_event_at is not None:
+            self._processed(self._clock.monotonic() - feed.last_event_at)
+
+    # -- reading our own writes ---------------------------------------------------------------------------------------
 
     async def wait_for(self, write: Write, timeout: float) -> bool:
         """Waits until the store is at least as new as a write of our own; False after ``timeout`` seconds.
@@ -197,7 +302,8 @@ class Informer(Generic[T]):
         A write in a namespace that is not selected is not waited for. One that the selectors leave out counts as seen
         with anything newer that the server sends, at the latest a bookmark, which may take a minute.
         """
-        if self._selection.namespace not in ("", write.key.namespace):
+        feed = self._feeds.get("") or self._feeds.get(write.key.namespace)
+        if feed is None:
             return True
         waiter = _Waiter(write)
         if self._has_seen(waiter):
@@ -212,154 +318,6 @@ class Informer(Generic[T]):
             self._waiters.discard(waiter)
         return True
 
-    # -- following the server -----------------------------------------------------------------------------------------
-
-    async def run(self) -> None:
-        """Follows the server until cancelled; anything that is not a failure of server or network propagates."""
-        while True:
-            now = self._clock.monotonic()
-            if self.last_error and self._failing_since is None:
-                self._failing_since = now
-            match self._reflector.next_action(now):
-                case Wait(until=until):
-                    await self._clock.sleep(until - now)
-                case ListPage() as page:
-                    await self._list(page)
-                case Watch() as watch:
-                    await self._watch(watch)
-
-    async def _list(self, action: ListPage) -> None:
-        try:
-            page = await self._client.list_page(
-                self._kind,
-                self._selection,
-                limit=action.limit,
-                continue_token=action.continue_token,
-                resource_version=action.resource_version or None,
-            )
-        except (ApiError, TransportError, DecodeError) as error:
-            self._reflector.list_failed(error, self._clock.monotonic())
-            self._observer(self._kind.resource, Happening.LIST_FAILED)
-            logger.warning("a list failed and will be repeated", resource=self._kind.resource, reason=str(error))
-            return
-        replacement = self._reflector.page_received(page, self._clock.monotonic())
-        if replacement is not None:
-            self._lists += 1
-            self._observer(self._kind.resource, Happening.LIST)
-            self._replace(replacement)
-
-    async def _watch(self, action: Watch) -> None:
-        try:
-            async with self._client.watch(
-                self._kind, self._selection, resource_version=action.resource_version, timeout=action.timeout
-            ) as events:
-                self._reflector.watch_opened(self._clock.monotonic())
-                # Only a watch keeps a store current: a list that succeeds before every watch that is refused does not.
-                self._failing_since = None
-                self._watches += 1
-                self._observer(self._kind.resource, Happening.WATCH)
-                async for event in events:
-                    self._take(event)
-        except (ApiError, TransportError, DecodeError) as error:
-            self._reflector.watch_failed(error, self._clock.monotonic())
-            self._observer(self._kind.resource, Happening.WATCH_FAILED)
-            _log_end_of_watch(self._kind.resource, error)
-        else:
-            self._reflector.watch_closed(self._clock.monotonic())
-
-    # -- what comes from the server -----------------------------------------------------------------------------------
-
-    def _replace(self, replacement: Replacement[T]) -> None:
-        kept = [old for bad in replacement.undecodable if (old := self._last_readable(bad)) is not None]
-        items = {item.key: item for item in (*kept, *replacement.items)}
-        changes = _changes_of_list(self.store, items, initial=not self.synced)
-        self.store.replace(items.values())
-        self._report_all(replacement.undecodable)
-        self._hand_out(changes)
-        if not self.synced:
-            self._synced.set()
-            if self._options.freeze_after_sync:
-                gc.freeze()
-        self._wake_waiters()
-
-    def _take(self, event: WatchEvent[T]) -> None:
-        self._events += 1
-        self._last_event_at = self._clock.monotonic()
-        self._observer(self._kind.resource, Happening.EVENT)
-        change = self._change_by(event)
-        self._reflector.event_received(event)
-        if change is not None:
-            self._hand_out((change,))
-        self._wake_waiters()
-
-    def _change_by(self, event: WatchEvent[T]) -> Change[T] | None:
-        """Brings one event into the store."""
-        match event:
-            case WatchEvent(type="ADDED" | "MODIFIED", object=item) if item is not None:
-                self._unreadable.pop(item.key, None)
-                return _change_between(self.store.put(item), item)
-            case WatchEvent(type="DELETED", object=item) if item is not None:
-                self._unreadable.pop(item.key, None)
-                return Change(ChangeType.DELETED, item, None) if self.store.remove(item.key) else None
-            case WatchEvent(type="ADDED" | "MODIFIED", undecodable=bad) if bad is not None:
-                self._report(bad)
-                return None if self._last_readable(bad) is not None else self._remove_unseen(bad.key)
-            case WatchEvent(type="DELETED", undecodable=bad) if bad is not None:
-                self._unreadable.pop(bad.key, None)
-                return self._remove_unseen(bad.key)
-            case WatchEvent(type="BOOKMARK"):
-                return None
-        logger.warning("a watch sent an event of unknown type", resource=self._kind.resource, type=event.type)
-        return None
-
-    def _remove_unseen(self, key: Key | None) -> Change[T] | None:
-        old = self.store.remove(key) if key is not None else None
-        return Change(ChangeType.DELETED, old, None, final_state_unknown=True) if old is not None else None
-
-    def _last_readable(self, bad: Undecodable) -> T | None:
-        """The stored state of what cannot be decoded now, if that is still the same object and not a namesake."""
-        old = self.store.get(bad.key) if bad.key is not None else None
-        return old if old is not None and bad.uid in ("", old.uid) else None
-
-    def _report_all(self, undecodable: Iterable[Undecodable]) -> None:
-        known, self._unreadable = self._unreadable, {}
-        for bad in undecodable:
-            self._report(bad, known)
-
-    def _report(self, bad: Undecodable, known: dict[Key | None, str] | None = None) -> None:
-        known = self._unreadable if known is None else known
-        told = bad.key in known and known[bad.key] == bad.resource_version
-        self._unreadable[bad.key] = bad.resource_version
-        if told:
-            return
-        self._observer(self._kind.resource, Happening.UNDECODABLE)
-        logger.warning(
-            "an object cannot be read: the cache keeps its last readable state, or leaves it out",
-            resource=self._kind.resource,
-            object=bad.key or "(no readable name)",
-            resource_version=bad.resource_version,
-            reason=str(bad.error),
-        )
-
-    # -- who hears of it ----------------------------------------------------------------------------------------------
-
-    def _hand_out(self, changes: Iterable[Change[T]]) -> None:
-        handlers = self._handlers
-        for change in changes:
-            for handler in handlers:
-                self._call(handler, change)
-
-    def _call(self, handler: ChangeHandler[T], change: Change[T]) -> None:
-        try:
-            handler(change)
-        except Exception as error:  # noqa: BLE001 - one handler's fault must not stop the others, or the stream
-            self._handler_failed(change, error)
-
-    def _handler_failed(self, change: Change[T], error: Exception) -> None:
-        self._handler_errors += 1
-        self._observer(self._kind.resource, Happening.HANDLER_FAILED)
-        logger.error("a handler raised", resource=self._kind.resource, object=change.subject.key, exc_info=error)
-
     def _wake_waiters(self) -> None:
         for waiter in self._waiters:
             if self._has_seen(waiter):
@@ -367,15 +325,29 @@ class Informer(Generic[T]):
 
     def _has_seen(self, waiter: _Waiter) -> bool:
         write = waiter.write
+        feed = self._feeds.get("") or self._feeds[write.key.namespace]
         stored = self.store.get(write.key)
         cached = stored if stored is not None and stored.uid == write.uid else None
         if not write.resource_version:
-            return self.synced and cached is None
+            return feed.synced and cached is None
         # Gone after it was there is seen, whatever its last version was; merely absent may also mean not yet there.
         gone = waiter.was_cached and cached is None
         waiter.was_cached = cached is not None
         version = cached.metadata.resource_version if cached is not None else ""
-        return gone or version == write.resource_version or _reached(self._reflector.resource_version, write)
+        return gone or version == write.resource_version or _reached(feed.resource_version, write)
+
+
+def _selections(kind: type[KubeObject], selection: Selection | Sequence[Selection]) -> tuple[Selection, ...]:
+    selections = (selection,) if isinstance(selection, Selection) else tuple(selection)
+    namespaces = [each.namespace for each in selections]
+    if not selections:
+        raise ConfigurationError(f"the informer of {kind.resource} selects nothing: give it one selection at least")
+    if len(selections) > 1 and ("" in namespaces or len(set(namespaces)) < len(namespaces)):
+        told = ", ".join(each or "all" for each in namespaces)
+        raise ConfigurationError(
+            f"the informer of {kind.resource} has selections in namespaces {told}: each must be of another namespace"
+        )
+    return selections
 
 
 def _reached(current: str, write: Write) -> bool:
@@ -388,31 +360,3 @@ def _reached(current: str, write: Write) -> bool:
 
 def _is_decimal(version: str) -> bool:
     return version.isascii() and version.isdigit()
-
-
-def _change_between(old: T | None, new: T, *, initial: bool = False) -> Change[T] | None:
-    """None where the server only repeats itself."""
-    if old is None:
-        return Change(ChangeType.ADDED, None, new, initial=initial)
-    version = new.metadata.resource_version
-    if version and (version, new.uid) == (old.metadata.resource_version, old.uid):
-        return None
-    return Change(ChangeType.UPDATED, old, new)
-
-
-def _changes_of_list(store: Store[T], items: dict[Key, T], *, initial: bool) -> list[Change[T]]:
-    """From the store to a fresh list: deletions first, so that nothing is ever there twice under two names."""
-    deletions = [
-        Change(ChangeType.DELETED, old, None, final_state_unknown=True) for old in store.list() if old.key not in items
-    ]
-    others = [_change_between(store.get(item.key), item, initial=initial) for item in items.values()]
-    return deletions + [change for change in others if change is not None]
-
-
-def _log_end_of_watch(resource: Resource, error: RuntimeFault) -> None:
-    # Connections break and histories expire all the time; what else ends a watch deserves a look.
-    if isinstance(error, TransportError):
-        tell = logger.debug
-    else:
-        tell = logger.info if isinstance(error, Expired) else logger.warning
-    tell("a watch broke and will be repeated", resource=resource, reason=str(error))

@@ -6,11 +6,12 @@ a new list, and how long to wait after it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from controllers.runtime.client import Page, Undecodable, WatchEvent
 from controllers.runtime.errors import (
+    ApiError,
     DecodeError,
     Expired,
     InternalError,
@@ -21,7 +22,7 @@ from controllers.runtime.errors import (
     TooManyRequests,
     TransportError,
 )
-from controllers.runtime.meta import KubeObject
+from controllers.runtime.meta import Key, KubeObject
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -38,14 +39,26 @@ SHORT_WATCH = 1.0
 SHORT_WATCHES_BEFORE_RELIST = 5
 """Some servers end a watch from a forgotten resourceVersion cleanly and at once, for ever, instead of saying 410."""
 
+SILENT_WATCH = 120.0
+"""Seconds after which a watch without a single bookmark is suspicious, from a server that sends them each minute: one
+that was restored from a backup says nothing until it has reached the old resourceVersion again."""
+
 INTERNAL_ERROR_PATIENCE = 60.0
-"""Seconds for which a watch that fails with 500, and only so, is tried again before a new list is due."""
+"""Seconds for which a watch that fails with 500, and only so, is tried again before a new list is due; a watch that
+stays open for as long starts them anew."""
+
+STREAM_ATTEMPTS = 3
+"""Streams of the state that may break in a row before it is listed instead."""
 
 BACKOFF_START = 0.8
 BACKOFF_LIMIT = 30.0
 BACKOFF_PEACE = 120.0
 """Seconds: first and longest pause, each stretched at random up to twofold, and the peace that starts over; client-go's
 numbers, so that a herd of clients behaves as servers expect."""
+
+FRESH_LIST = 30.0
+"""Seconds for which a list is fresh. A server that forgets its resourceVersion sooner is given a pause before the next
+one; one that forgets it later, such as one that comes back from an outage, is asked at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +79,21 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamList:
+    """Watch, beginning with the state at ``resource_version`` or later; ends after ``timeout`` seconds."""
+
+    resource_version: str
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Do nothing before the monotonic time ``until``."""
 
     until: float
 
 
-Action = ListPage | Watch | Wait
+Action = ListPage | StreamList | Watch | Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +107,12 @@ class Replacement(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Unlisted:
-    """A list is due, from this resourceVersion on; ``paged`` is off after a page's token expired."""
+    """The state is due, from this resourceVersion on; ``paged`` is off after a page's token expired, ``streamed`` is
+    off where the server is to be asked for a list this time."""
 
     resource_version: str
     paged: bool = True
+    streamed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +124,28 @@ class Listing(Generic[T]):
     resource_version: str
     items: tuple[T, ...]
     undecodable: tuple[Undecodable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming(Generic[T]):
+    """A watch is open and tells the state; none of it counts before its end is told."""
+
+    start: Unlisted
+    items: dict[Key, T] = field(default_factory=dict)
+    undecodable: dict[Key | None, Undecodable] = field(default_factory=dict)
+
+    def take(self, event: WatchEvent[T]) -> None:
+        if event.object is not None:
+            self.undecodable.pop(event.object.key, None)
+            self.items[event.object.key] = event.object
+            if event.type == "DELETED":
+                del self.items[event.object.key]
+        elif (bad := event.undecodable) is not None:
+            if bad.key is not None:
+                self.items.pop(bad.key, None)
+            self.undecodable[bad.key] = bad
+            if event.type == "DELETED":
+                del self.undecodable[bad.key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +174,28 @@ class Backoff:
 
 
 class Reflector(Generic[T]):
-    """Follows one selection of one resource. ``random`` gives numbers in [0, 1)."""
+    """Follows one selection of one resource.
 
-    def __init__(self, *, page_size: int, random: Callable[[], float]) -> None:
+    ``random`` gives numbers in [0, 1). With ``stream_lists`` the state is taken from a watch that begins with it,
+    until a server refuses that, and from lists where a stream fails.
+    """
+
+    def __init__(self, *, page_size: int, random: Callable[[], float], stream_lists: bool = False) -> None:
         self._page_size = page_size
         self._random = random
-        self._state: Unlisted | Listing[T] | Watching = Unlisted(ANY)
+        self._streams = stream_lists
+        self._state: Unlisted | Listing[T] | Streaming[T] | Watching = Unlisted(ANY)
         self._resource_version = ""
         self._pages_from_cache = False
         self._backoff = Backoff(random)
         self._not_before = float("-inf")
-        self._opened_at = 0.0
+        self._listed_at = float("-inf")
+        self._opened_at: float | None = None
         self._opened_from = ""
+        self._silent = True
+        self._sends_bookmarks = False
         self._short_watches = 0
+        self._broken_streams = 0
         self._internal_errors_since: float | None = None
         self._last_error = ""
 
@@ -155,16 +209,28 @@ class Reflector(Generic[T]):
         """Why the resource cannot be followed at present, or ""."""
         return self._last_error
 
+    @property
+    def streaming(self) -> bool:
+        """Whether a watch is telling the state and has not come to its end."""
+        return isinstance(self._state, Streaming)
+
     def next_action(self, now: float) -> Action:
         if now < self._not_before:
             return Wait(self._not_before)
         match self._state:
+            case Unlisted(resource_version=version, streamed=True) if self._streams:
+                return StreamList(NEWEST if version == ANY else version, self._timeout())
             case Unlisted(resource_version=version):
                 return ListPage(version, "", self._limit(self._state))
             case Listing(continue_token=token):
                 return ListPage(NEWEST, token, self._page_size)
             case Watching(resource_version=version):
-                return Watch(version, WATCH_TIMEOUT * (1.0 + self._random()))
+                return Watch(version, self._timeout())
+            case Streaming():
+                raise AssertionError("a stream is open")
+
+    def _timeout(self) -> float:
+        return WATCH_TIMEOUT * (1.0 + self._random())
 
     def _limit(self, state: Unlisted) -> int:
         # A limit makes a server answer a list of a certain resourceVersion from etcd and not from its cache, so it is
@@ -184,11 +250,17 @@ class Reflector(Generic[T]):
             self._pages_from_cache |= listing.start.resource_version == ANY
             self._state = listing
             return None
-        self._state = Watching(listing.resource_version)
-        self._resource_version = listing.resource_version
-        self._short_watches = 0
         self._last_error = ""
-        return Replacement(listing.items, listing.undecodable, listing.resource_version)
+        return self._listed(listing.items, listing.undecodable, listing.resource_version, now)
+
+    def _listed(
+        self, items: tuple[T, ...], undecodable: tuple[Undecodable, ...], version: str, now: float
+    ) -> Replacement[T]:
+        self._state = Watching(version)
+        self._resource_version = version
+        self._listed_at = now
+        self._short_watches = self._broken_streams = 0
+        return Replacement(items, undecodable, version)
 
     def _joined(self, page: Page[T]) -> Listing[T]:
         match self._state:
@@ -197,22 +269,28 @@ class Reflector(Generic[T]):
                 return Listing(sofar.start, page.continue_token, sofar.resource_version, items, undecodable)
             case Unlisted() as start:
                 return Listing(start, page.continue_token, page.resource_version, page.items, page.undecodable)
-            case Watching():
+            case Watching() | Streaming():
                 raise AssertionError("a page came that nobody asked for")
 
     def list_failed(self, error: RuntimeFault, now: float) -> None:
         """Takes note of a failed list: another one follows, at once where it cannot fail in the same way."""
         match self._state:
             case Listing(start=start) if start.paged and isinstance(error, Expired):
-                self._state = Unlisted(start.resource_version, paged=False)
+                self._state = replace(start, paged=False, streamed=False)
             case Unlisted(resource_version=version) if version != NEWEST and _forgotten(error):
-                self._state = Unlisted(NEWEST)
+                self._state = Unlisted(NEWEST, streamed=False)
             case Listing(start=start) | (Unlisted() as start):
                 self._state = Unlisted(start.resource_version)
                 self._pause(error, now)
-            case Watching():
+            case Watching() | Streaming():
                 raise AssertionError("a list failed that nobody asked for")
         self._last_error = f"list: {error}"
+
+    def replacement_failed(self, error: Exception, now: float) -> None:
+        """The store could not take a complete list: another one follows after a pause."""
+        self._state = Unlisted(self._resource_version)
+        self._last_error = f"list: the cache could not take it: {type(error).__name__}: {error}"
+        self._pause(None, now)
 
     # -- watches ------------------------------------------------------------------------------------------------------
 
@@ -220,21 +298,50 @@ class Reflector(Generic[T]):
         """The server has accepted the watch."""
         self._opened_at = now
         self._opened_from = self._resource_version
-        self._last_error = ""
+        self._silent = True
+        if isinstance(self._state, Unlisted):
+            self._state = Streaming(self._state)
+        else:
+            self._last_error = ""
 
-    def event_received(self, event: WatchEvent[T]) -> None:
-        """Every event moves the resourceVersion to resume from, bookmarks and undecodable objects too."""
+    def event_received(self, event: WatchEvent[T], now: float) -> Replacement[T] | None:
+        """Takes an event; the whole state where it ends that with which a stream begins.
+
+        Every later event moves the resourceVersion to resume from, bookmarks and undecodable objects too.
+        """
         self._internal_errors_since = None
+        if isinstance(self._state, Streaming):
+            return self._streamed(self._state, event, now)
+        self._silent = False
+        self._sends_bookmarks |= event.type == "BOOKMARK"
         if event.resource_version:
             self._resource_version = event.resource_version
             self._state = Watching(event.resource_version)
+        return None
+
+    def _streamed(self, stream: Streaming[T], event: WatchEvent[T], now: float) -> Replacement[T] | None:
+        # The versions of what the state consists of are in no order: until its end nothing can be resumed from.
+        if not event.ends_initial:
+            stream.take(event)
+            return None
+        self._last_error = ""
+        items, undecodable = tuple(stream.items.values()), tuple(stream.undecodable.values())
+        return self._listed(items, undecodable, event.resource_version, now)
 
     def watch_closed(self, now: float) -> None:
-        """A clean close: routine, unless the watch brought nothing and was very short."""
+        """A clean close: routine, unless the watch brought nothing and was very short, or suspiciously little."""
         self._internal_errors_since = None
-        if self._resource_version != self._opened_from or now - self._opened_at >= SHORT_WATCH:
+        opened_for = self._closed(now)
+        if isinstance(self._state, Streaming):
+            self._stream_broke(self._state.start, TransportError("the server closed it before its end"), now)
+        elif self._silent and self._sends_bookmarks and opened_for >= SILENT_WATCH:
+            self._state = Unlisted(NEWEST)
+        elif self._resource_version != self._opened_from or opened_for >= SHORT_WATCH:
             self._short_watches = 0
-            return
+        else:
+            self._was_short(now)
+
+    def _was_short(self, now: float) -> None:
         self._short_watches += 1
         self._last_error = f"watch: the server closed it within {SHORT_WATCH:g} s and sent nothing"
         if self._short_watches >= SHORT_WATCHES_BEFORE_RELIST:
@@ -243,19 +350,51 @@ class Reflector(Generic[T]):
         self._pause(None, now)
 
     def watch_failed(self, error: RuntimeFault, now: float) -> None:
-        """A refused or broken watch: resumes after a pause where that can help, else lists again after it."""
+        """A refused or broken watch: resumes after a pause where that can help, else lists again."""
+        opened_for = self._closed(now)
+        match self._state:
+            case Streaming(start=start) | (Unlisted() as start):
+                self._stream_broke(start, error, now)
+                return
         self._last_error = f"watch: {error}"
         if _forgotten(error):
             self._state = Unlisted(NEWEST)
-        elif not self._worth_resuming(error, now):
+            if now - self._listed_at >= FRESH_LIST:
+                return
+        elif not self._worth_resuming(error, opened_for, now):
             self._state = Unlisted(self._resource_version)
         self._pause(error, now)
 
-    def _worth_resuming(self, error: RuntimeFault, now: float) -> bool:
+    def stream_stuck(self, seconds: float) -> None:
+        """A stream goes on without telling where the state ends, as from servers that do not know of it: none is asked
+        for again."""
+        assert isinstance(self._state, Streaming)
+        self._streams = False
+        self._state = self._state.start
+        self._last_error = f"watch: the server has not told the end of the initial events for {seconds:g} s"
+
+    def _closed(self, now: float) -> float:
+        """How long the watch was open."""
+        opened_at, self._opened_at = self._opened_at, None
+        return 0.0 if opened_at is None else now - opened_at
+
+    def _stream_broke(self, start: Unlisted, error: RuntimeFault, now: float) -> None:
+        self._last_error = f"watch: {error}"
+        if _forgotten(error) and start.resource_version not in (ANY, NEWEST):
+            self._state = Unlisted(NEWEST)
+        elif isinstance(error, TransportError) or _passes(error):
+            self._broken_streams += 1
+            self._state = replace(start, streamed=self._broken_streams < STREAM_ATTEMPTS)
+            self._pause(error, now)
+        else:
+            self._streams = not refuses_streams(error)
+            self._state = replace(start, streamed=False)
+
+    def _worth_resuming(self, error: RuntimeFault, opened_for: float, now: float) -> bool:
         if not isinstance(error, InternalError):
             self._internal_errors_since = None
             return isinstance(error, TransportError | TooManyRequests | ServiceUnavailable | ServerTimeout)
-        if self._internal_errors_since is None:
+        if self._internal_errors_since is None or opened_for >= INTERNAL_ERROR_PATIENCE:
             self._internal_errors_since = now
         return now - self._internal_errors_since < INTERNAL_ERROR_PATIENCE
 
@@ -266,4 +405,18 @@ class Reflector(Generic[T]):
 
 def _forgotten(error: RuntimeFault) -> bool:
     """The server no longer, or not yet, knows the resourceVersion: only the newest state is certain to be served."""
-    return isinstance(error, Expired | ResourceVersionTooLarge)
+    if isinstance(error, Expired | ResourceVersionTooLarge):
+        return True
+    # Before 1.18.6 servers said so in the text only.
+    texts = (error.message, *(cause.message for cause in error.causes)) if isinstance(error, ServerTimeout) else ()
+    return any("Too large resource version" in text for text in texts)
+
+
+def _passes(error: RuntimeFault) -> bool:
+    """A refusal that says nothing of what was asked for."""
+    return isinstance(error, TooManyRequests | InternalError | ServiceUnavailable | ServerTimeout | Expired)
+
+
+def refuses_streams(error: RuntimeFault) -> bool:
+    """400, 405, 406, 415 or 422: the server does not know, or does not allow, a watch that begins with the state."""
+    return isinstance(error, ApiError) and error.code in (400, 405, 406, 415, 422)

@@ -7,8 +7,13 @@ runs on one event loop; between two awaits of a reader nothing changes.
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
+
 from controllers.runtime.errors import ConfigurationError
 from controllers.runtime.meta import Key, KubeObject
+
+SMALL = 1_000
+"""Objects up to which a store never gives memory back; Python's dicts keep their size when they are emptied."""
 
 T = TypeVar("T", bound=KubeObject)
 T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
@@ -72,6 +77,7 @@ class Store(Generic[T]):
         self._objects: dict[Key, T] = {}
         self._by_namespace: _Index[T] = _Index(lambda item: (item.namespace,))
         self._named: dict[str, _Index[T]] = {}
+        self._most = 0
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -112,6 +118,7 @@ class Store(Generic[T]):
                 index.remove(old)
             index.add(item, filed_under)
         self._objects[item.key] = item
+        self._most = max(self._most, len(self._objects))
         return old
 
     def remove(self, key: Key) -> T | None:
@@ -120,11 +127,37 @@ class Store(Generic[T]):
         if old is not None:
             for index in (self._by_namespace, *self._named.values()):
                 index.remove(old)
+            if self._most > SMALL and len(self._objects) < self._most // 4:
+                self.replace(self._objects.values())
         return old
 
-    def replace(self, items: Iterable[T]) -> None:
-        """Swaps the whole contents; no reader ever sees a mixture of old and new."""
-        objects = {item.key: item for item in items}
+    def replace(self, items: Iterable[T], namespace: str = "") -> None:
+        """Swaps the whole contents, or those of one namespace; no reader ever sees a mixture of old and new."""
+        kept = [item for item in self._objects.values() if item.namespace != namespace] if namespace else []
+        objects = {item.key: item for item in (*kept, *items)}
         by_namespace = self._by_namespace.filled_with(objects.values())
         named = {name: index.filled_with(objects.values()) for name, index in self._named.items()}
         self._objects, self._by_namespace, self._named = objects, by_namespace, named
+        self._most = len(objects)
+
+
+class MutationDetector(Generic[T]):
+    """Finds out whether somebody changed what a store holds, for tests.
+
+    Objects are frozen, but the maps in them are not. Make one around a store, let readers work, then ``check``.
+    """
+
+    def __init__(self, store: Store[T]) -> None:
+        self._store = store
+        self._seen: dict[int, tuple[T, bytes]] = {}
+
+    def check(self) -> None:
+        """Raises AssertionError where an object is no longer what it was when this was first called with it."""
+        current: dict[int, tuple[T, bytes]] = {}
+        for item in self._store.list():
+            current[id(item)] = self._seen.get(id(item)) or (item, msgspec.json.encode(item))
+        for item, before in (*self._seen.values(), *current.values()):
+            if msgspec.json.encode(item) != before:
+                what = f"{item.resource.kind} {item.key}"
+                raise AssertionError(f"{what} was changed inside the cache: change a copy (msgspec.structs.replace)")
+        self._seen = current

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from controllers.sandbox.selectors import Requirement
+from controllers.runtime.selector import Requirement
 from controllers.sandbox.stand_in.kinds import Body, Node, Pod, condition
 
 _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent", "Gt": "gt", "Lt": "lt"}

@@ -144,6 +144,56 @@ def test_list_follows_every_page() -> None:
     assert {dict(request.query)["labelSelector"] for request in transport.requests} == {"l=1"}
 
 
+@pytest.mark.parametrize("kind", ["Table", "Status"])
+def test_an_answer_of_another_kind_is_no_empty_list(kind: str) -> None:
+    body = msgspec.json.encode({"kind": kind, "metadata": {"resourceVersion": "9"}, "rows": []})
+    with pytest.raises(DecodeError, match=f"list of things.example.com: the answer is a {kind}"):
+        decode_page(Thing, body)
+
+
+def test_a_list_without_items_is_empty_whatever_it_is_called() -> None:
+    for kind in ("", "ThingList", "ManyThingsList"):
+        body = msgspec.json.encode({"kind": kind, "metadata": {"resourceVersion": "9"}})
+        assert decode_page(Thing, body).items == ()
+
+
+class Outline(KubeObject, frozen=True, kw_only=True):
+    resource = THINGS
+    metadata_only = True
+
+
+PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+
+def test_a_kind_that_needs_metadata_only_asks_for_nothing_else() -> None:
+    partial = {"kind": "PartialObjectMetadata", "metadata": STORED["metadata"]}
+    page = Answer(body={"kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "9"}, "items": [partial]})
+    watch = Answer(
+        stream=[{"type": "ADDED", "object": partial}, {"type": "ADDED", "object": {"kind": "Thing", **STORED}}]
+    )
+    client, transport = client_of(page, watch, Answer(body=partial))
+
+    async def scenario() -> None:
+        assert [item.name for item in await client.list(Outline)] == ["x"]
+        async with client.watch(Outline, resource_version="9", timeout=300.0) as events:
+            assert [event.object is not None for event in [each async for each in events]] == [True, True]
+        assert (await client.get(Outline, "x", "a")).uid == "u1"
+
+    run_virtual(scenario)
+    list_of = PARTIAL.replace("Metadata;", "MetadataList;")
+    assert [request.headers["Accept"] for request in transport.requests] == [list_of, PARTIAL, PARTIAL]
+
+
+def test_a_kind_that_reads_more_than_its_metadata_cannot_leave_the_rest_out() -> None:
+    class Wrong(Thing, frozen=True, kw_only=True):
+        metadata_only = True
+
+    client, transport = client_of()
+    with pytest.raises(errors.ConfigurationError, match="Wrong reads metadata only, but has colours, size: drop one"):
+        run_virtual(client.list(Wrong))
+    assert transport.requests == []
+
+
 # -- watches ----------------------------------------------------------------------------------------------------------
 
 
@@ -214,6 +264,41 @@ def test_an_undecodable_event_still_says_which_object_and_version() -> None:
     assert event.undecodable is not None
     assert (event.undecodable.key, event.undecodable.uid) == (Key("a", "x"), "u1")
     assert after.object is not None
+
+
+@pytest.mark.parametrize("item", [{"kind": "Table", "rows": []}, {"kind": "Status", "metadata": {"name": "x"}}])
+def test_an_object_of_another_kind_is_named_and_never_taken_for_ours(item: Json) -> None:
+    foreign, after = watched(line("ADDED", item), line("ADDED", {"kind": "Thing", **STORED}))
+    assert (foreign.object, foreign.resource_version) == (None, "")
+    assert foreign.undecodable is not None
+    assert foreign.undecodable.key is None
+    assert str(foreign.undecodable.error) == f"watch of things.example.com: it sent a {item['kind']}"
+    assert after.object is not None
+
+
+@pytest.mark.parametrize("item", [{}, {"metadata": {}}, {"metadata": None}, {"kind": None}, None, 7])
+def test_an_object_without_metadata_does_not_end_the_watch(item: Any) -> None:
+    foreign, after = watched(line("ADDED", item), line("ADDED", STORED))
+    assert foreign.undecodable is not None
+    assert foreign.undecodable.key is None
+    assert after.object is not None
+
+
+def test_a_bookmark_with_fields_of_nobody_or_null_still_tells_its_version() -> None:
+    mark = {"kind": "Thing", "spec": None, "size": "huge", "metadata": {"resourceVersion": "77", "annotations": None}}
+    (event,) = watched(line("BOOKMARK", mark))
+    assert (event.resource_version, event.annotations, event.ends_initial) == ("77", {}, False)
+
+
+def test_a_kind_with_a_way_of_its_own_to_decode_keeps_it_in_a_watch() -> None:
+    class Own(Thing, frozen=True, kw_only=True):
+        @classmethod
+        def decode(cls, raw: bytes | msgspec.Raw) -> "Own":
+            return msgspec.structs.replace(super().decode(raw), size=99)
+
+    event: WatchEvent[Own] = decode_event(Own, line("ADDED", STORED))
+    assert event.object is not None
+    assert event.object.size == 99
 
 
 def test_a_watch_refused_for_load_says_how_long_to_wait() -> None:
@@ -299,6 +384,33 @@ def test_a_read_without_an_answer_is_repeated_and_a_create_is_not() -> None:
     lost = TransportError("reset")
     assert elapsed(lambda client: client.get(Thing, "x", "a"), lost, Answer(body=STORED))[1] == 2
     assert elapsed(lambda client: client.create(Thing, {"metadata": {"name": "x"}}), lost, lost)[1] == 1
+
+
+SLOW = refused(504, "Timeout")
+LOST = TransportError("reset")
+
+
+@pytest.mark.parametrize("first", [SLOW, LOST], ids=["504", "lost"])
+def test_what_may_be_done_twice_is_repeated_where_its_end_is_unknown(first: Reply) -> None:
+    calls: dict[str, Callable[[Client], Coroutine[Any, Any, Any]]] = {
+        "apply": lambda client: client.apply(OBSERVED, {}),
+        "apply_owned": lambda client: client.apply_owned(Thing, {"metadata": {"name": "x", "namespace": "a"}}),
+        "update": lambda client: client.update(Thing, STORED),
+        "delete": lambda client: client.delete(OBSERVED),
+    }
+    for name, call in calls.items():
+        assert elapsed(call, first, Answer(body=STORED)) == (0.5, 2), name
+
+
+@pytest.mark.parametrize("first", [SLOW, LOST], ids=["504", "lost"])
+def test_what_may_not_be_done_twice_is_left_to_the_caller(first: Reply) -> None:
+    assert elapsed(lambda client: client.create(Thing, {"metadata": {"name": "x"}}), first)[1] == 1
+    assert elapsed(lambda client: client.json_patch(OBSERVED, []), first)[1] == 1
+
+
+def test_a_version_that_is_not_reached_yet_is_not_waited_for_by_repeating() -> None:
+    ahead = refused(504, "Timeout", {"reason": "ResourceVersionTooLarge"})
+    assert elapsed(lambda client: client.list_page(Thing, resource_version="99"), ahead) == (0.0, 1)
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 409, 422, 500])

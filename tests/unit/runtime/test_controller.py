@@ -5,20 +5,24 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import pytest
 
 from controllers.runtime import logs
-from controllers.runtime.cache import Change, ChangeHandler, ChangeType, Informer
+from controllers.runtime.cache import Change, ChangeHandler, ChangeType, Informer, InformerOptions
 from controllers.runtime.client import Client, ClientOptions, Write
 from controllers.runtime.clock import SystemClock
-from controllers.runtime.controller import INITIAL_PRIORITY, Controller, ControllerOptions
+from controllers.runtime.controller import INITIAL_PRIORITY, Controller, ControllerOptions, priority_of
 from controllers.runtime.errors import ConfigurationError, Conflict, RuntimeFault, TerminalError
+from controllers.runtime.limiter import ExponentialLimiter, FastSlowLimiter
 from controllers.runtime.meta import Key, KubeObject, ObjectMeta, OwnerReference, Resource
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.reconcile import DONE, Request, Result
-from controllers.runtime.testing import Answer, ScriptedTransport, run_virtual
+from controllers.runtime.testing import STALL, Answer, Reply, ScriptedTransport, run_virtual
+from controllers.runtime.transport import HttpRequest
+from controllers.runtime.workqueue import Item
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -41,12 +45,23 @@ Behaviour = Callable[[Request], Awaitable[Result]]
 
 
 class FakeInformer:
-    """Hands out what a test says, and has seen a write when the test says so."""
+    """Hands out what a test says, and is synced and has seen a write when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[KubeObject]) -> None:
+        self.kind = kind
         self.handlers: list[ChangeHandler[Any]] = []
         self.waited_for: list[tuple[Write, float]] = []
         self.sees_after = 0.0
+        self.last_error = ""
+        self.listed = asyncio.Event()
+        self.listed.set()
+
+    @property
+    def synced(self) -> bool:
+        return self.listed.is_set()
+
+    async def wait_synced(self) -> None:
+        await self.listed.wait()
 
     def add_handler(self, handler: ChangeHandler[Any]) -> None:
         self.handlers.append(handler)
@@ -66,9 +81,9 @@ class FakeInformers:
         self.made: dict[type[KubeObject], FakeInformer] = {}
 
     def informer(self, kind: type[T]) -> Informer[T]:
-        return cast("Informer[T]", self.made.setdefault(kind, FakeInformer()))
+        return cast("Informer[T]", self.made.setdefault(kind, FakeInformer(kind)))
 
-    def informers_of(self, kind: type[KubeObject]) -> list[Informer[Any]]:
+    def informers_of(self, kind: type[KubeObject], cluster: str = "") -> list[Informer[Any]]:
         return [cast("Informer[Any]", fake) for made, fake in self.made.items() if made.resource == kind.resource]
 
 
@@ -106,7 +121,7 @@ class Rig:
         self.informers = FakeInformers()
         self.metrics = Metrics()
         self.reconciler = Scripted(behaviour)
-        options = {"workers": 1, "retry_base": 1.0, **options}
+        options = {"workers": 1, "retry_base": 1.0, "warm_up": True, **options}
         self.controller = Controller(
             "things", self.informers, self.metrics, ControllerOptions(**options), SystemClock()
         ).for_(Thing)
@@ -151,6 +166,10 @@ class Rig:
 
 def thing(name: str, *, size: int = 0) -> Thing:
     return Thing(metadata=ObjectMeta(name=name, namespace="a", uid=f"u-{name}"), size=size)
+
+
+def renewed(name: str, version: str) -> Thing:
+    return Thing(metadata=ObjectMeta(name=name, namespace="a", uid=f"u-{name}", resource_version=version))
 
 
 # -- outcomes ---------------------------------------------------------------------------------------------------------
@@ -216,6 +235,40 @@ def test_a_terminal_error_is_not_retried_and_forgets_earlier_failures() -> None:
     assert rig.outcomes() == {"error": 4, "success": 1}
 
 
+def test_a_requeue_comes_back_with_growing_delay() -> None:
+    rig = Rig(in_turn(Result(requeue=True), Result(requeue=True), RuntimeFault("no"), Result(requeue=True), DONE))
+    assert rig.run(A, seconds=100).times == [0, 1, 3, 7, 15]
+    assert rig.outcomes() == {"requeue": 3, "error": 1, "success": 1}
+
+
+def test_an_answer_that_is_no_result_is_an_error_that_says_what_to_return(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(in_turn(cast("Result", None), DONE))
+    assert rig.run(A, seconds=100).times == [0, 1]
+    assert rig.outcomes() == {"error": 1, "success": 1}
+    assert "returned None: return a Result" in str([getattr(record, "fields", None) for record in caplog.records])
+
+
+def wrapped() -> RuntimeFault:
+    error = RuntimeFault("told differently")
+    error.__cause__ = TerminalError("never")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "final"),
+    [
+        (TerminalError("never"), True),
+        (wrapped(), True),
+        (ExceptionGroup("g", [TerminalError("never"), ExceptionGroup("g", [wrapped()])]), True),
+        (ExceptionGroup("g", [TerminalError("never"), RuntimeFault("not now")]), False),
+    ],
+)
+def test_a_terminal_error_counts_as_such_in_every_wrapping(error: Exception, final: bool) -> None:
+    rig = Rig(in_turn(error, DONE))
+    assert rig.run(A, seconds=100).times == ([0] if final else [0, 1])
+    assert rig.counted("controller_runtime_terminal_reconcile_errors_total") == final
+
+
 @pytest.mark.parametrize(
     "error", [ValueError("x"), AssertionError(), ExceptionGroup("g", [KeyError("k")]), asyncio.CancelledError()]
 )
@@ -237,6 +290,23 @@ def test_a_conflict_is_no_error_in_the_log(caplog: pytest.LogCaptureFixture) -> 
     caplog.set_level(logging.INFO)
     Rig(in_turn(Conflict("x", code=409), DONE)).run(A, seconds=10)
     assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
+@pytest.mark.parametrize("end", [DONE, Result(requeue_after=1000.0), TerminalError("never")])
+def test_an_end_without_retry_frees_the_limiter_of_the_key(end: Result | Exception) -> None:
+    limiter = ExponentialLimiter[Request](base=1.0, cap=60.0)
+    rig = Rig(in_turn(RuntimeFault("1"), RuntimeFault("2"), end), limiter=limiter)
+    assert rig.run(A, seconds=2).times == [0, 1]
+    assert limiter.failures(A) == 2
+    limiter = ExponentialLimiter[Request](base=1.0, cap=60.0)
+    rig = Rig(in_turn(RuntimeFault("1"), RuntimeFault("2"), end), limiter=limiter)
+    assert rig.run(A, seconds=10).times == [0, 1, 3]
+    assert not limiter._failures
+
+
+def test_another_limiter_takes_the_place_of_the_exponential_one() -> None:
+    rig = Rig(in_turn(RuntimeFault("no")), limiter=FastSlowLimiter[Request](fast=2.0, slow=10.0, fast_failures=2))
+    assert rig.run(A, seconds=30).times == [0, 2, 4, 14, 24]
 
 
 # -- timeouts ---------------------------------------------------------------------------------------------------------
@@ -269,6 +339,31 @@ def test_a_timeout_of_the_reconcilers_own_is_not_counted_as_ours() -> None:
     assert rig.counted("controller_runtime_reconcile_timeouts_total") == 0
 
 
+def test_a_deadline_that_fired_is_counted_whatever_the_reconciler_makes_of_it() -> None:
+    async def stubborn(_: Request) -> Result:
+        try:
+            await asyncio.sleep(10_000)
+        except asyncio.CancelledError:
+            if len(rig.reconciler.calls) == 1:
+                raise RuntimeFault("interrupted") from None
+        return DONE
+
+    rig = Rig(stubborn, reconcile_timeout=10.0)
+    assert rig.run(A, seconds=100).times == [0, 11]
+    assert rig.counted("controller_runtime_reconcile_timeouts_total") == 2
+    assert rig.outcomes() == {"error": 1, "success": 1}
+
+
+def test_an_end_from_outside_is_not_counted_as_a_timeout() -> None:
+    async def hang(_: Request) -> Result:
+        await asyncio.sleep(10_000)
+        return DONE
+
+    rig = Rig(hang, reconcile_timeout=60.0)
+    rig.run(A, seconds=59)
+    assert rig.counted("controller_runtime_reconcile_timeouts_total") == 0
+
+
 # -- logs -------------------------------------------------------------------------------------------------------------
 
 
@@ -283,9 +378,9 @@ def test_each_run_has_a_fresh_id_that_all_its_lines_carry() -> None:
         return DONE if len(seen) > 3 else Result(requeue_after=1.0)
 
     Rig(look, workers=2).run(A, B, seconds=100)
-    ids = [fields["reconcile_id"] for fields in seen]
+    ids = [fields["reconcileID"] for fields in seen]
     assert len(ids) == len(set(ids)) >= 4
-    assert {fields["object"] for fields in seen} == {"a/a", "a/b"}
+    assert {(fields["namespace"], fields["name"]) for fields in seen} == {("a", "a"), ("a", "b")}
     assert {fields["controller"] for fields in seen} == {"things"}
     assert dict(logs._bound.get()) == {}
 
@@ -388,6 +483,77 @@ def test_a_failed_initial_reconcile_keeps_its_low_priority() -> None:
     assert [key for _, key in rig.reconciler.calls] == [A, B, A]
 
 
+@pytest.mark.parametrize(
+    ("answer", "priorities"),
+    [
+        (Result(requeue_after=1.0), [-100, -100]),
+        (Result(requeue=True), [-100, -100]),
+        (RuntimeFault("no"), [-100, -100]),
+        (Result(requeue_after=1.0, priority=7), [-100, 7]),
+        (Result(requeue=True, priority=7), [-100, 7]),
+    ],
+)
+def test_another_look_has_the_priority_of_this_one_unless_the_result_names_it(
+    answer: Result | Exception, priorities: list[int]
+) -> None:
+    rig = Rig(in_turn(answer, DONE))
+    taken: list[int] = []
+    get = rig.controller._queue.get
+
+    async def record() -> Item[Request] | None:
+        if (item := await get()) is not None:
+            taken.append(item.priority)
+        return item
+
+    rig.controller._queue.get = record  # type: ignore[method-assign]
+
+    async def scenario() -> None:
+        rig.things.says(ChangeType.ADDED, None, thing("a"), initial=True)
+        async with rig.running():
+            await asyncio.sleep(5)
+
+    run_virtual(scenario)
+    assert taken == priorities
+
+
+@pytest.mark.parametrize(
+    ("change", "priority"),
+    [
+        (Change(ChangeType.ADDED, None, renewed("a", "1"), initial=True), -100),
+        (Change(ChangeType.ADDED, None, renewed("a", "1")), 0),
+        (Change(ChangeType.UPDATED, renewed("a", "1"), renewed("a", "1")), -100),
+        (Change(ChangeType.UPDATED, renewed("a", "1"), renewed("a", "2")), 0),
+        (Change(ChangeType.UPDATED, renewed("a", ""), renewed("a", "")), 0),
+        (Change(ChangeType.DELETED, renewed("a", "1"), None), 0),
+        (Change(ChangeType.DELETED, renewed("a", "1"), None, initial=True), 0),
+    ],
+)
+def test_only_what_nobody_has_just_done_has_low_priority(change: Change[Thing], priority: int) -> None:
+    assert priority_of(change) == priority
+
+
+@pytest.mark.parametrize("way", ["owns", "watches", "handles"])
+def test_low_priority_goes_for_every_sort_of_handler(way: str) -> None:
+    rig = Rig(in_turn(DONE))
+    match way:
+        case "owns":
+            rig.controller.owns(Part)
+        case "watches":
+            rig.controller.watches(Part, maps_to=lambda part: (Key("a", "t"),))
+        case "handles":
+            rig.controller.handles(Part, lambda change: (Key("a", "t"),))
+    owner = OwnerReference(api_version="example.com/v1", kind="Thing", name="t", uid="u", controller=True)
+    part = Part(metadata=ObjectMeta(name="p", namespace="a", owner_references=(owner,)))
+
+    async def scenario() -> int:
+        rig.informers.made[Part].says(ChangeType.ADDED, None, part, initial=True)
+        item = await rig.controller._queue.get()
+        assert item is not None
+        return item.priority
+
+    assert run_virtual(scenario) == INITIAL_PRIORITY
+
+
 def test_owned_and_mapped_kinds_wake_their_requests() -> None:
     rig = Rig(in_turn(DONE))
     rig.controller.owns(Part)
@@ -419,6 +585,121 @@ def test_a_predicate_holds_changes_back() -> None:
     assert [key for _, key in rig.reconciler.calls] == [B]
 
 
+def test_owners_that_do_not_control_are_woken_where_that_is_asked_for() -> None:
+    rig = Rig(in_turn(DONE))
+    rig.controller.owns(Part, every_owner=True)
+    owners = [OwnerReference(api_version="example.com/v1", kind="Thing", name=name, uid=name) for name in "ab"]
+    part = Part(metadata=ObjectMeta(name="p", namespace="a", owner_references=tuple(owners)))
+
+    async def scenario() -> None:
+        async with rig.running():
+            rig.informers.made[Part].says(ChangeType.ADDED, None, part)
+            await asyncio.sleep(1)
+
+    run_virtual(scenario)
+    assert [key for _, key in rig.reconciler.calls] == [A, B]
+
+
+def test_a_change_without_any_object_is_logged_and_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(in_turn(DONE))
+
+    async def scenario() -> None:
+        async with rig.running():
+            rig.things.says(ChangeType.UPDATED, None, None)
+            rig.things.says(ChangeType.ADDED, None, thing("b"))
+            await asyncio.sleep(1)
+
+    run_virtual(scenario)
+    assert [key for _, key in rig.reconciler.calls] == [B]
+    assert "a change without any object was dropped" in caplog.text
+
+
+def test_predicates_and_handlers_see_whether_the_last_state_is_known() -> None:
+    rig = Rig(in_turn(DONE))
+    seen: list[tuple[str, Thing | None, bool]] = []
+
+    def look(who: str) -> Callable[[Change[Thing]], Any]:
+        def note(change: Change[Thing]) -> tuple[Key, ...]:
+            seen.append((who, change.old, change.final_state_unknown))
+            return (change.subject.key,)
+
+        return note
+
+    rig.controller.handles(Thing, look("handler"), when=look("predicate"))
+    lost = Change(ChangeType.DELETED, thing("a", size=3), None, final_state_unknown=True)
+    for handle in rig.things.handlers:
+        handle(lost)
+    assert seen == [("predicate", lost.old, True), ("handler", lost.old, True)]
+
+
+def test_the_last_state_of_a_burst_is_always_looked_at() -> None:
+    state, seen = [0], list[int]()
+
+    async def slow(_: Request) -> Result:
+        seen.append(state[0])
+        await asyncio.sleep(10)
+        return DONE
+
+    rig = Rig(slow, workers=3)
+
+    async def scenario() -> None:
+        async with rig.running():
+            for number in range(1, 101):
+                state[0] = number
+                rig.things.says(ChangeType.UPDATED, thing("a", size=number - 1), thing("a", size=number))
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(100)
+
+    run_virtual(scenario)
+    assert len(seen) < 5
+    assert seen[-1] == 100
+
+
+def test_an_outside_request_may_name_its_priority() -> None:
+    rig = Rig(in_turn(DONE))
+
+    async def scenario() -> None:
+        rig.controller.enqueue(A)
+        rig.controller.enqueue(B, priority=5)
+        async with rig.running():
+            await asyncio.sleep(1)
+
+    run_virtual(scenario)
+    assert [key for _, key in rig.reconciler.calls] == [B, A]
+
+
+def test_keys_that_wait_for_their_time_are_counted_apart_from_the_depth() -> None:
+    rig = Rig(in_turn(DONE))
+
+    async def scenario() -> None:
+        rig.controller.enqueue(A, after=10.0)
+        rig.controller.enqueue(B, after=20.0)
+        rig.controller.enqueue(C)
+        assert rig.controller.statistics().delayed == 2
+        assert rig.counted("workqueue_depth") == 1
+        async with rig.running():
+            await asyncio.sleep(15)
+            assert rig.controller.statistics().delayed == 1
+            assert rig.counted("workqueue_depth") == 0
+
+    run_virtual(scenario)
+
+
+def test_the_histograms_of_the_queue_tell_minutes_from_hours() -> None:
+    async def slow(_: Request) -> Result:
+        await asyncio.sleep(300)
+        return DONE
+
+    rig = Rig(slow, reconcile_timeout=3600.0)
+    rig.run(A, B, seconds=1000)
+    lines = rig.metrics.render().decode().splitlines()
+    for name, counts in (("queue", (1, 2)), ("work", (0, 2))):
+        found = [line for line in lines if line.startswith(f"workqueue_{name}_duration_seconds_bucket")]
+        ends = [float(line.rpartition(" ")[2]) for line in found if 'le="100"' in line or 'le="1000"' in line]
+        assert tuple(ends) == counts
+        assert len(found) == 13
+
+
 def test_a_deletion_wakes_the_object_that_is_gone() -> None:
     rig = Rig(in_turn(DONE))
 
@@ -441,6 +722,249 @@ def test_a_controller_without_reconciler_is_refused() -> None:
     controller = Controller("x", FakeInformers(), Metrics(), ControllerOptions(), SystemClock())
     with pytest.raises(ConfigurationError, match="controller x has no reconciler"):
         run_virtual(controller.run)
+
+
+# -- the start --------------------------------------------------------------------------------------------------------
+
+
+def started(rig: Rig) -> "asyncio.Task[None]":
+    return asyncio.create_task(rig.controller.run())
+
+
+def test_workers_start_when_everything_has_been_listed_and_not_before() -> None:
+    rig = Rig(in_turn(DONE))
+    rig.controller.owns(Part)
+    parts = rig.informers.made[Part]
+
+    async def scenario() -> None:
+        rig.things.listed.clear()
+        parts.listed.clear()
+        async with rig.running() as controller:
+            controller.enqueue(A)
+            await asyncio.sleep(5)
+            rig.things.listed.set()
+            await asyncio.sleep(5)
+            assert rig.reconciler.calls == []
+            assert controller.unsynced == {"parts.example.com": ""}
+            parts.listed.set()
+            await asyncio.sleep(5)
+
+    run_virtual(scenario)
+    assert rig.reconciler.times == [10]
+
+
+def test_a_kind_that_cannot_be_listed_ends_the_start_with_its_name_and_reason() -> None:
+    rig = Rig(in_turn(DONE), sync_timeout=120.0)
+    rig.controller.owns(Part)
+    rig.informers.made[Part].last_error = "403 Forbidden: parts is forbidden"
+
+    async def scenario() -> tuple[float, str]:
+        rig.informers.made[Part].listed.clear()
+        with pytest.raises(RuntimeFault) as failure:
+            await rig.controller.run()
+        return asyncio.get_running_loop().time(), str(failure.value)
+
+    when, message = run_virtual(scenario)
+    assert when == 120.0
+    assert message == (
+        "controller things: not everything was listed within 120 s: "
+        "parts.example.com: 403 Forbidden: parts is forbidden"
+    )
+
+
+def test_a_stop_while_kinds_are_being_listed_is_no_failure() -> None:
+    rig = Rig(in_turn(DONE), sync_timeout=120.0)
+
+    async def scenario() -> float:
+        rig.things.listed.clear()
+        rig.controller.enqueue(A)
+        task = started(rig)
+        await asyncio.sleep(50)
+        rig.controller.stop()
+        await task
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(scenario) == 50.0
+    assert rig.reconciler.calls == []
+
+
+def test_a_controller_stopped_before_its_start_reconciles_nothing() -> None:
+    rig = Rig(in_turn(DONE))
+
+    async def scenario() -> None:
+        rig.controller.enqueue(A)
+        rig.controller.stop()
+        await rig.controller.run()
+
+    run_virtual(scenario)
+    assert rig.reconciler.calls == []
+
+
+def test_starting_twice_is_refused() -> None:
+    rig = Rig(in_turn(DONE))
+
+    async def scenario() -> None:
+        async with rig.running():
+            await asyncio.sleep(1)
+            with pytest.raises(ConfigurationError, match="controller things was started before"):
+                await rig.controller.run()
+
+    run_virtual(scenario)
+
+
+def test_warming_up_fills_the_queue_and_starts_no_worker() -> None:
+    rig = Rig(in_turn(DONE))
+
+    async def scenario() -> None:
+        await rig.controller.warm_up()
+        rig.things.says(ChangeType.ADDED, None, thing("a"), initial=True)
+        rig.things.says(ChangeType.ADDED, None, thing("b"))
+        await asyncio.sleep(1000)
+        assert rig.reconciler.calls == []
+        assert rig.controller.statistics().ready == 2
+        async with rig.running():
+            await asyncio.sleep(1)
+
+    run_virtual(scenario)
+    assert rig.reconciler.calls == [(1000, B), (1000, A)]
+
+
+def test_without_warm_up_a_controller_hears_of_nothing_before_it_runs() -> None:
+    rig = Rig(in_turn(DONE), warm_up=ControllerOptions().warm_up)
+
+    async def scenario() -> None:
+        rig.things.says(ChangeType.ADDED, None, thing("a"))
+        async with rig.running():
+            await asyncio.sleep(1)
+            rig.things.says(ChangeType.ADDED, None, thing("b"))
+            await asyncio.sleep(1)
+
+    run_virtual(scenario)
+    assert [key for _, key in rig.reconciler.calls] == [B]
+
+
+def test_each_watch_is_connected_once() -> None:
+    rig = Rig(in_turn(DONE), warm_up=False)
+
+    async def scenario() -> None:
+        await rig.controller.warm_up()
+        await rig.controller.warm_up()
+        async with rig.running():
+            await asyncio.sleep(1)
+
+    run_virtual(scenario)
+    assert len(rig.things.handlers) == 1
+
+
+class LiveInformers:
+    """Real informers that start when they are asked for, as those of a running manager do."""
+
+    def __init__(self, script: Callable[[HttpRequest], Reply]) -> None:
+        self._client = Client(ScriptedTransport(script), ClientOptions("tests"))
+        self._made: dict[type[KubeObject], Informer[Any]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def informer(self, kind: type[T]) -> Informer[T]:
+        if kind not in self._made:
+            options = InformerOptions(freeze_after_sync=False, random=lambda: 0.5)
+            self._made[kind] = Informer(self._client, kind, options=options)
+            self._tasks.append(asyncio.create_task(self._made[kind].run()))
+        return self._made[kind]
+
+    def informers_of(self, kind: type[KubeObject], cluster: str = "") -> list[Informer[Any]]:
+        return [self._made[kind]] if kind in self._made else []
+
+
+def serving(request: HttpRequest) -> Reply:
+    """One object of each kind, and silent watches."""
+    if ("watch", "true") in request.query:
+        return Answer(stream=[STALL])
+    name = request.path.rpartition("/")[2][0]
+    item = {"metadata": {"name": name, "namespace": "a", "uid": f"u-{name}", "resourceVersion": "1"}}
+    return Answer(body={"metadata": {"resourceVersion": "9"}, "items": [item]})
+
+
+def live(script: Callable[[HttpRequest], Reply], reconciler: Scripted) -> Controller:
+    controller = Controller("live", LiveInformers(script), Metrics(), ControllerOptions(), SystemClock())
+    return controller.for_(Thing).reconciles_with(reconciler)
+
+
+def test_kinds_are_listed_side_by_side() -> None:
+    reconciler = Scripted(in_turn(DONE))
+
+    def slow(request: HttpRequest) -> Reply:
+        answer = serving(request)
+        assert isinstance(answer, Answer)
+        return replace(answer, delay=10.0)
+
+    async def scenario() -> None:
+        controller = live(slow, reconciler)
+        task = asyncio.create_task(controller.owns(Part).run())
+        await asyncio.sleep(15)
+        task.cancel()
+
+    run_virtual(scenario)
+    assert reconciler.calls == [(10, Key("a", "t"))]
+
+
+def test_what_the_caches_hold_when_it_starts_is_looked_at() -> None:
+    reconciler = Scripted(in_turn(DONE))
+
+    async def scenario() -> None:
+        controller = live(serving, reconciler)
+        await asyncio.sleep(50)
+        assert controller.statistics().ready == 0
+        task = asyncio.create_task(controller.run())
+        await asyncio.sleep(1)
+        task.cancel()
+
+    run_virtual(scenario)
+    assert reconciler.calls == [(50, Key("a", "t"))]
+
+
+def test_a_watch_added_later_starts_at_once() -> None:
+    reconciler = Scripted(in_turn(DONE))
+
+    async def scenario() -> None:
+        controller = live(serving, reconciler)
+        task = asyncio.create_task(controller.run())
+        await asyncio.sleep(60)
+        controller.watches(Part, maps_to=lambda part: (part.key,))
+        await asyncio.sleep(60)
+        task.cancel()
+
+    run_virtual(scenario)
+    assert reconciler.calls == [(0, Key("a", "t")), (60, Key("a", "p"))]
+
+
+def test_a_kind_that_comes_late_is_asked_for_again_until_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    reconciler = Scripted(in_turn(DONE))
+
+    def late(request: HttpRequest) -> Reply:
+        missing = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "no such resource"}
+        return serving(request) if asyncio.get_running_loop().time() > 60 else Answer(404, body=missing)
+
+    async def scenario() -> None:
+        task = asyncio.create_task(live(late, reconciler).run())
+        await asyncio.sleep(119)
+        task.cancel()
+
+    run_virtual(scenario)
+    assert [key for _, key in reconciler.calls] == [Key("a", "t")]
+    failures = [record for record in caplog.records if "list failed" in record.getMessage()]
+    assert len(failures) >= 3
+    assert {str(getattr(record, "fields", {})["resource"]) for record in failures} == {"things.example.com"}
+
+
+def test_a_kind_that_never_comes_ends_the_start_with_its_name() -> None:
+    missing = Answer(404, body={"kind": "Status", "code": 404, "reason": "NotFound", "message": "no such resource"})
+
+    async def scenario() -> float:
+        with pytest.raises(RuntimeFault, match=r"120 s: things\.example\.com: list: 404 NotFound: no such resource"):
+            await live(lambda _: missing, Scripted(in_turn(DONE))).run()
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(scenario) == 120.0
 
 
 # -- its own writes ---------------------------------------------------------------------------------------------------
@@ -541,6 +1065,61 @@ def test_writes_of_a_reconcile_that_failed_are_waited_for_too() -> None:
     assert rig.run(A, seconds=10).times == [0, 3]
 
 
+def test_a_retry_is_not_lost_to_the_event_of_an_own_write() -> None:
+    client = client_for_one_write()
+
+    async def behave(_: Request) -> Result:
+        if len(rig.reconciler.calls) == 1:
+            await client.create(Thing, {"metadata": {"name": "a", "namespace": "a"}})
+            asyncio.get_running_loop().call_later(0.5, rig.things.says, ChangeType.ADDED, None, thing("a"))
+        if len(rig.reconciler.calls) < 4:
+            raise RuntimeFault("not done yet")
+        return DONE
+
+    rig = Rig(behave, retry_base=1.0)
+    assert rig.run(A, seconds=100).times == [0, 0.5, 2.5, 6.5]
+
+
+def test_a_look_asked_for_comes_though_each_look_writes() -> None:
+    client = client_for_one_write()
+
+    async def behave(_: Request) -> Result:
+        if len(rig.reconciler.calls) % 2:
+            await client.create(Thing, {"metadata": {"name": "a", "namespace": "a"}})
+            asyncio.get_running_loop().call_soon(rig.things.says, ChangeType.ADDED, None, thing("a"))
+        return Result(requeue_after=30.0)
+
+    rig = Rig(behave)
+    assert rig.run(A, seconds=100).times == [0, 0, 30, 30, 60, 60, 90, 90]
+
+
+def test_a_write_that_the_server_refuses_is_repeated_with_growing_delay() -> None:
+    refusal = {"kind": "Status", "code": 422, "reason": "Invalid", "message": "no"}
+    client = Client(ScriptedTransport(lambda _: Answer(422, body=refusal)), ClientOptions("tests"))
+
+    async def behave(_: Request) -> Result:
+        await client.create(Thing, {"metadata": {"name": "a", "namespace": "a"}})
+        return DONE
+
+    rig = Rig(behave, retry_base=1.0, retry_cap=60.0)
+    assert rig.run(A, seconds=200).times == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+    assert rig.counted("controller_runtime_reconcile_panics_total") == 0
+
+
+def test_a_status_written_before_an_error_is_kept_and_the_error_retried() -> None:
+    written = {"metadata": {"name": "a", "namespace": "a", "uid": "u", "resourceVersion": "7"}}
+    transport = ScriptedTransport(lambda _: Answer(body=written))
+    client = Client(transport, ClientOptions("tests"))
+
+    async def behave(_: Request) -> Result:
+        await client.apply(thing("a"), {"status": {"phase": "Failed"}}, subresource="status")
+        raise RuntimeFault("because of this")
+
+    rig = Rig(behave, retry_base=1.0)
+    assert rig.run(A, seconds=2).times == [0, 1]
+    assert [request.path.rpartition("/")[2] for request in transport.requests] == ["status", "status"]
+
+
 # -- the end ----------------------------------------------------------------------------------------------------------
 
 
@@ -565,7 +1144,7 @@ def test_stop_lets_running_reconciles_end_and_starts_none() -> None:
         return asyncio.get_running_loop().time()
 
     assert run_virtual(scenario) == 10.0
-    assert ended == [A, B]
+    assert sorted(ended) == [A, B]
     assert [key for _, key in rig.reconciler.calls] == [A, B]
 
 

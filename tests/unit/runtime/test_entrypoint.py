@@ -174,6 +174,27 @@ def test_a_taken_port_is_named_with_code_1(kubeconfig: str) -> None:
     assert "--metrics-bind-address" in errors
 
 
+def test_a_lost_lease_gives_code_1_and_one_clear_line(kubeconfig: str) -> None:
+    body = """
+    from controllers.runtime.errors import LeadershipLost
+    async def loses():
+        raise LeadershipLost("somebody else has it")
+    manager.add("x", loses)
+    """
+    code, errors = outcome(program(body, kubeconfig))
+    assert (code, "Traceback" in errors) == (1, False)
+    assert [line for line in errors.splitlines() if "ERROR" in line and "somebody else has it" in line]
+
+
+def test_an_election_without_a_namespace_gives_code_1_and_names_the_flag(
+    kubeconfig: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    code, errors = outcome(program("pass", kubeconfig, leader_elect=True))
+    assert (code, "Traceback" in errors) == (1, False)
+    assert "--leader-elect-resource-namespace" in errors
+
+
 def test_leaves_of_nested_groups_come_in_order() -> None:
     first, second, third = RuntimeFault("1"), ConfigurationError("2"), NotFound("3", code=404)
     inner: Any = ExceptionGroup("b", [second, third])

@@ -84,3 +84,10 @@ def test_a_map_function_is_asked_for_both_states_and_each_request_comes_once() -
     change = Change(ChangeType.UPDATED, child(labels={"to": "x"}), child(labels={"to": "y"}))
     assert list(mapped(by_label)(change)) == [Key("a", "always"), Key("a", "x"), Key("a", "y")]
     assert asked == ["x", "y"]
+
+
+def test_every_owner_counts_where_that_is_asked_for_and_each_once() -> None:
+    owners = (reference("x", controller=False), reference("y"), reference("x", api="example.com/v2", controller=False))
+    dependent = child(*owners, reference("z", kind="Uncle", controller=False))
+    assert list(owner(Parent, every_owner=True)(added(dependent))) == [Key("a", "x"), Key("a", "y")]
+    assert list(owner(Parent)(added(dependent))) == [Key("a", "y")]

@@ -6,10 +6,12 @@ import pytest
 
 from controllers.runtime.options import (
     ManagerOptions,
+    election_options,
     manager_options,
     parser_for,
     positive_float,
     positive_int,
+    shard_count,
     worker_count,
 )
 
@@ -22,6 +24,9 @@ def test_every_flag_reaches_its_option() -> None:
     arguments = [
         "--kubeconfig=/k", "--context=c", "--metrics-bind-address=0", "--health-probe-bind-address=127.0.0.1:1",
         "--cache-sync-timeout=2.5", "--workers=7", "--log-format=json", "--log-level=debug",
+        "--leader-elect", "--leader-elect-lease-duration=30", "--leader-elect-renew-deadline=20",
+        "--leader-elect-retry-period=5", "--leader-elect-resource-name=n", "--leader-elect-resource-namespace=ns",
+        "--no-leader-elect-release-on-cancel", "--shards=8",
     ]  # fmt: skip
     assert manager_options(parser_for("x", "y").parse_args(arguments)) == ManagerOptions(
         kubeconfig="/k",
@@ -32,7 +37,35 @@ def test_every_flag_reaches_its_option() -> None:
         workers=7,
         log_format="json",
         log_level="debug",
+        leader_elect=True,
+        leader_elect_lease_duration=30.0,
+        leader_elect_renew_deadline=20.0,
+        leader_elect_retry_period=5.0,
+        leader_elect_resource_name="n",
+        leader_elect_resource_namespace="ns",
+        leader_elect_release_on_cancel=False,
+        shards=8,
     )
+
+
+def test_the_flags_of_an_election_reach_it() -> None:
+    options = ManagerOptions(
+        leader_elect_lease_duration=30.0,
+        leader_elect_renew_deadline=20.0,
+        leader_elect_retry_period=5.0,
+        leader_elect_resource_name="n",
+        leader_elect_resource_namespace="ns",
+        leader_elect_release_on_cancel=False,
+    )
+    made = election_options(options)
+    assert str(made) == "ns/n"
+    assert (made.lease_duration, made.renew_deadline, made.retry_period, made.release) == (30.0, 20.0, 5.0, False)
+
+
+@pytest.mark.parametrize("text", ["65", "1000"])
+def test_more_shards_than_leases_can_be_kept_are_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=f"{text} is more than 64"):
+        shard_count(text)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "", "many", "1e3", " "])
@@ -61,6 +94,10 @@ def test_what_is_no_duration_is_refused_with_the_text_that_was_given(text: str) 
         "--workers=0",
         "--workers=1001",
         "--cache-sync-timeout=nan",
+        "--leader-elect-lease-duration=0",
+        "--leader-elect-retry-period=soon",
+        "--shards=0",
+        "--shards=65",
         "--log-format=xml",
         "--log-level=loud",
         "--no-such-flag",

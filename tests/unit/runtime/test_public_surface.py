@@ -30,6 +30,7 @@ def test_names_of_the_runtime() -> None:
 def test_names_of_the_cache() -> None:
     assert controllers.runtime.cache.__all__ == [
         "Action",
+        "AsyncChangeHandler",
         "Change",
         "ChangeHandler",
         "ChangeType",
@@ -37,12 +38,17 @@ def test_names_of_the_cache() -> None:
         "Informer",
         "InformerObserver",
         "InformerOptions",
+        "InformerPool",
         "ListPage",
+        "MutationDetector",
         "Reader",
         "Reflector",
+        "Registration",
         "Replacement",
         "Statistics",
         "Store",
+        "StreamList",
+        "Transform",
         "Wait",
         "Watch",
     ]

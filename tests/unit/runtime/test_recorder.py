@@ -4,27 +4,38 @@ import asyncio
 import re
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import msgspec
 import pytest
 
 from controllers.runtime.client import Client, ClientOptions
 from controllers.runtime.clock import SystemClock, rfc3339_micro
-from controllers.runtime.errors import TransportError
+from controllers.runtime.errors import ConfigurationError, TransportError
+from controllers.runtime.manager import Manager
 from controllers.runtime.meta import KubeObject, ObjectMeta, Resource
 from controllers.runtime.metrics import Metrics
+from controllers.runtime.options import ManagerOptions
 from controllers.runtime.rbac import rules
 from controllers.runtime.recorder import (
+    ALIKE,
+    ALIKE_WINDOW,
+    BURST,
+    COMBINED,
+    MAX_NOTE,
     MERGE_WINDOW,
     PERMISSIONS,
     QUEUE_LENGTH,
+    REFILL,
     RETRY_DELAY,
     SERIES_LIFETIME,
     TRIES,
+    Discarded,
     FakeRecorder,
     Recorder,
+    RecorderOptions,
     cut_note,
+    same_reason,
 )
 from controllers.runtime.testing import EPOCH, STALL, Answer, Reply, ScriptedTransport, run_virtual
 from controllers.runtime.transport import HttpRequest
@@ -90,26 +101,42 @@ def failure(code: int, reason: str, cause: str = "") -> Answer:
 class World:
     """A recorder that runs, its server and its metrics."""
 
-    def __init__(self, server: EventServer) -> None:
+    def __init__(self, server: EventServer, options: RecorderOptions | None = None) -> None:
         self.server = server
         self.metrics = Metrics()
         client = Client(server.transport, ClientOptions("test", attempts=1)).restricted_to(PERMISSIONS)
-        self.recorder = Recorder(client, "gpu-mirage/test", self.metrics, LoopClock(), jitter=lambda: 0.25)
+        self.recorder = Recorder(
+            client, "gpu-mirage/test", self.metrics, LoopClock(), options=options, jitter=lambda: 0.25
+        )
 
     def warn(self, note: str = "it broke", obj: KubeObject = WIDGET) -> None:
         self.recorder.event(obj, "Warning", "Broken", note, "Reconcile")
 
     @property
     def discarded(self) -> float:
+        return sum(self.discarded_for(why) for why in get_args(Discarded))
+
+    def discarded_for(self, why: Discarded) -> float:
+        labels = rf'controller="gpu-mirage/test",reason="{why}"'
         text = self.metrics.render().decode()
-        found = re.search(r'^events_discarded_total\{controller="gpu-mirage/test"\} (\S+)$', text, re.MULTILINE)
+        found = re.search(rf"^events_discarded_total\{{{labels}\}} (\S+)$", text, re.MULTILINE)
         assert found is not None
         return float(found[1])
 
+    @property
+    def written(self) -> list[str]:
+        """Verb and note of each write, in their order."""
+        notes = [(request.method, self.server.body(n)) for n, request in enumerate(self.server.requests)]
+        return [f"POST {body['note']}" if verb == "POST" else "PATCH" for verb, body in notes]
 
-def run(scenario: Callable[[World], Coroutine[Any, Any, None]], server: EventServer | None = None) -> World:
+
+def run(
+    scenario: Callable[[World], Coroutine[Any, Any, None]],
+    server: EventServer | None = None,
+    options: RecorderOptions | None = None,
+) -> World:
     async def main() -> World:
-        world = World(server or EventServer())
+        world = World(server or EventServer(), options)
         task = asyncio.create_task(world.recorder.run())
         await scenario(world)
         await world.recorder.stop()
@@ -117,6 +144,10 @@ def run(scenario: Callable[[World], Coroutine[Any, Any, None]], server: EventSer
         return world
 
     return run_virtual(main)
+
+
+def widget(name: str) -> Widget:
+    return Widget(metadata=ObjectMeta(name=name, namespace="ns", uid="u-" + name))
 
 
 def series(count: int, at: float) -> dict[str, Any]:
@@ -315,12 +346,199 @@ def test_refusal_is_not_repeated_and_does_not_stop_later_events(reply: Answer, d
 def test_full_queue_counts_the_loss_and_recording_returns_at_once() -> None:
     async def scenario(world: World) -> None:
         for number in range(QUEUE_LENGTH + 5):
-            world.warn(f"note {number}")
+            world.warn(obj=widget(f"w-{number}"))
         assert world.server.requests == []
-        assert world.discarded == 5
+        assert world.discarded_for("queue_full") == 5
         await asyncio.sleep(0.001)
 
     assert len(run(scenario).server.requests) == QUEUE_LENGTH
+
+
+def test_recording_goes_on_while_the_server_does_not_answer() -> None:
+    async def scenario(world: World) -> None:
+        for number in range(3):
+            world.warn(obj=widget(f"w-{number}"))
+            await asyncio.sleep(10)
+        assert len(world.server.requests) == 1  # the poster hangs in the first
+        assert asyncio.get_running_loop().time() == 30.0
+
+    stalled = Answer(200, stream=[STALL])
+    assert run(scenario, EventServer(lambda _: stalled)).discarded == 3
+
+
+# -- alike events -----------------------------------------------------------------------------------------------------
+
+
+def test_the_eleventh_alike_note_begins_a_combined_event_and_further_ones_are_its_series() -> None:
+    async def scenario(world: World) -> None:
+        for number in range(ALIKE + 3):
+            world.warn(f"node {number} lost")
+        await asyncio.sleep(60)
+        world.warn("node 99 lost")
+        await asyncio.sleep(60)
+
+    world = run(scenario)
+    alone = [f"POST node {n} lost" for n in range(ALIKE)]
+    assert world.written == [*alone, f"POST {COMBINED}node {ALIKE} lost", "PATCH"]
+    assert world.server.body(ALIKE)["series"] == series(3, 0.0)
+    assert world.server.body(ALIKE + 1)[2]["value"] == series(4, 60.0)
+    assert world.discarded == 0
+
+
+def test_a_note_seen_before_the_eleventh_keeps_its_own_series() -> None:
+    async def scenario(world: World) -> None:
+        for number in range(ALIKE + 1):
+            world.warn(f"node {number} lost")
+        await asyncio.sleep(60)
+        world.warn("node 0 lost")
+
+    world = run(scenario)
+    assert world.server.requests[-1].path.endswith(world.server.body(0)["metadata"]["name"])
+
+
+def test_events_of_another_reason_or_object_are_not_combined() -> None:
+    async def scenario(world: World) -> None:
+        for number in range(ALIKE):
+            world.warn(f"note {number}")
+        world.recorder.event(WIDGET, "Warning", "Other", "note x", "Reconcile")
+        world.warn("note y", obj=NODE)
+
+    assert not [line for line in run(scenario).written if COMBINED in line]
+
+
+def test_alike_notes_are_told_apart_again_after_their_window() -> None:
+    async def scenario(world: World) -> None:
+        for number in range(ALIKE):
+            world.warn(f"note {number}")
+        await asyncio.sleep(ALIKE_WINDOW + 1)
+        world.warn("note 99")
+
+    assert run(scenario).written[-1] == "POST note 99"
+
+
+def test_a_combined_note_keeps_to_the_limit() -> None:
+    async def scenario(world: World) -> None:
+        for number in range(ALIKE + 1):
+            world.warn(f"{number:03}" + "x" * MAX_NOTE)
+
+    note = run(scenario).server.body(ALIKE)["note"]
+    assert note.startswith(COMBINED + "010x")
+    assert len(note.encode()) == MAX_NOTE
+
+
+# -- writes about one object ------------------------------------------------------------------------------------------
+
+
+def reasons(world: World, count: int, obj: KubeObject = WIDGET) -> None:
+    """Records events that have nothing in common but their object."""
+    for number in range(count):
+        world.recorder.event(obj, "Warning", f"Reason{number}", "note", "Reconcile")
+
+
+def test_new_events_beyond_the_burst_are_discarded_and_counted() -> None:
+    async def scenario(world: World) -> None:
+        reasons(world, BURST + 5)
+        await asyncio.sleep(1)
+
+    world = run(scenario)
+    assert len(world.server.requests) == BURST
+    assert world.discarded_for("spam") == 5
+
+
+def test_one_more_event_about_the_object_passes_after_each_refill() -> None:
+    async def scenario(world: World) -> None:
+        reasons(world, BURST)
+        await asyncio.sleep(REFILL)
+        world.warn("first")
+        world.warn("second")
+
+    world = run(scenario)
+    assert world.written[BURST:] == ["POST first"]
+    assert world.discarded_for("spam") == 1
+
+
+def test_the_bucket_of_one_object_says_nothing_of_another() -> None:
+    async def scenario(world: World) -> None:
+        reasons(world, BURST)
+        reasons(world, BURST, obj=NODE)
+
+    assert run(scenario).discarded == 0
+
+
+def test_a_loop_that_never_rests_ends_at_one_write_for_each_refill_and_loses_no_count() -> None:
+    async def scenario(world: World) -> None:
+        for _ in range(3600):
+            world.warn()
+            await asyncio.sleep(1)
+
+    world = run(scenario)
+    # Twenty-five, ten seconds apart; then as tokens come: the 26th has waited for its token since the first was taken.
+    assert world.server.arrived[:BURST] == pytest.approx([MERGE_WINDOW * n for n in range(BURST)])
+    assert world.server.arrived[BURST:-1] == pytest.approx([REFILL * n for n in range(1, 12)])
+    assert world.server.body(-1)[2]["value"]["count"] == 3600
+    assert world.discarded == 0
+
+
+def test_an_update_is_sent_in_the_moment_in_which_its_token_comes() -> None:
+    async def scenario(world: World) -> None:
+        world.warn()
+        await asyncio.sleep(1)
+        world.warn()
+        await asyncio.sleep(60)
+
+    assert run(scenario, options=RecorderOptions(burst=1, refill=12.5)).server.arrived == [0.0, 12.5]
+
+
+def test_stop_sends_also_what_waits_for_a_token() -> None:
+    async def scenario(world: World) -> None:
+        world.warn()
+        await asyncio.sleep(60)
+        world.warn()
+
+    world = run(scenario, options=RecorderOptions(burst=1))
+    assert world.server.arrived == [0.0, 60.0]
+    assert world.server.body(1)[2]["value"]["count"] == 2
+
+
+def test_the_spam_key_can_keep_a_busy_reason_from_hiding_others() -> None:
+    async def scenario(world: World) -> None:
+        for number in range(3):
+            world.recorder.event(WIDGET, "Warning", "Busy", f"note {number}", "Reconcile")
+        world.recorder.event(WIDGET, "Warning", "Rare", "note", "Reconcile")
+
+    one_bucket = run(scenario, options=RecorderOptions(burst=2))
+    bucket_each = run(scenario, options=RecorderOptions(burst=2, spam_key=same_reason))
+    assert one_bucket.written == ["POST note 0", "POST note 1"]
+    assert bucket_each.written == ["POST note 0", "POST note 1", "POST note"]
+    assert (one_bucket.discarded_for("spam"), bucket_each.discarded_for("spam")) == (2, 1)
+
+
+def test_the_group_key_says_what_is_alike() -> None:
+    async def scenario(world: World) -> None:
+        for name in ("a", "b", "c"):
+            world.warn(f"{name} broke", obj=widget(name))
+        await asyncio.sleep(1)
+
+    world = run(scenario, options=RecorderOptions(alike=1, group_key=lambda event: event.reason))
+    assert world.written == ["POST a broke", f"POST {COMBINED}b broke"]
+    assert world.server.body(1)["series"]["count"] == 2
+
+
+@pytest.mark.parametrize("wrong", [{"alike": 0}, {"burst": 0}, {"refill": -1.0}])
+def test_options_that_let_nothing_through_are_an_error(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="use alike >= 1, burst >= 1 and refill >= 0"):
+        RecorderOptions(**wrong)
+
+
+def test_two_calls_for_one_name_give_the_same_recorder_so_that_repeats_meet() -> None:
+    manager = Manager(Client(ScriptedTransport([]), ClientOptions("tests")), ManagerOptions())
+    assert manager.recorder("c") is manager.recorder("c")
+    assert manager.recorder("c") is not manager.recorder("d")
+    with pytest.raises(ConfigurationError, match="the recorder of c exists already"):
+        manager.recorder("c", RecorderOptions())
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
 
 
 def test_recording_after_stop_is_a_no_op() -> None:
@@ -368,7 +586,7 @@ def test_stop_gives_up_after_its_time_and_counts_the_rest() -> None:
         assert asyncio.get_running_loop().time() == 2.0
         return world
 
-    assert run_virtual(main).discarded == 3
+    assert run_virtual(main).discarded_for("stopped") == 3
 
 
 @pytest.mark.parametrize("length", [1, 236, 237, 253])

@@ -4,24 +4,33 @@ import asyncio
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
+from controllers.api.core import Namespace
+from controllers.runtime import Client, ClientOptions, Manager, ObjectMeta, testing
 from controllers.runtime.clock import Clock, SystemClock
-from controllers.runtime.errors import TransportError
+from controllers.runtime.errors import ConfigurationError, RuntimeFault, TransportError
+from controllers.runtime.reconcile import DONE, Request, Result
+from controllers.runtime.recorder import EventRecorder
 from controllers.runtime.testing import (
     EPOCH,
     STALL,
     Answer,
     Deadlock,
     FakeClock,
+    FakeRecorder,
     Pause,
+    RecordedEvent,
     ScriptedTransport,
     Step,
     TimeLimit,
     VirtualTimeLoop,
+    connected,
     eventually,
     run_virtual,
+    running,
 )
 from controllers.runtime.transport import HttpRequest, Transport
 
@@ -313,6 +322,17 @@ def test_stall_without_a_timeout_is_a_deadlock() -> None:
         run_virtual(transport.request(HttpRequest("GET", "/x", timeout=float("inf"))))
 
 
+def test_watch_that_begins_with_the_state_is_left_to_the_script_only_where_it_says_so() -> None:
+    request = HttpRequest("GET", "/api/v1/pods", (("watch", "true"), ("sendInitialEvents", "true")))
+
+    async def ask(transport: ScriptedTransport) -> tuple[int, int]:
+        async with transport.stream(request) as stream:
+            return stream.status, len(transport.requests)
+
+    assert run_virtual(ask(ScriptedTransport([]))) == (422, 0)
+    assert run_virtual(ask(ScriptedTransport([Answer()], initial_events=True))) == (200, 1)
+
+
 def test_empty_json_body_is_sent() -> None:
     assert run_virtual(ScriptedTransport([Answer(body={})]).request(WATCH)).body == b"{}"
 
@@ -372,3 +392,98 @@ def test_eventually_does_not_hide_other_errors() -> None:
 
     with pytest.raises(KeyError):
         run_virtual(eventually(broken))
+
+
+def test_eventually_waits_on_real_time_too() -> None:
+    async def scenario() -> int:
+        reached = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.02, reached.set)
+        return await eventually(lambda: 7 if reached.is_set() else 0)
+
+    assert asyncio.run(scenario()) == 7
+
+
+def test_fake_recorder_keeps_what_is_recorded() -> None:
+    fake = FakeRecorder()
+    recorder: EventRecorder = fake
+    namespace = Namespace(metadata=ObjectMeta(name="shop"))
+    recorder.event(namespace, "Warning", "Refused", "it has no team", "Label")
+    assert fake.events == [RecordedEvent(namespace, "Warning", "Refused", "it has no team", "Label")]
+
+
+class Keys:
+    """A reconciler that only notes what it was called for."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def reconcile(self, request: Request) -> Result:
+        self.seen.append(request.name)
+        return DONE
+
+
+def cluster_of(*names: str) -> Callable[[HttpRequest], Answer]:
+    """A server with namespaces in which nothing ever happens."""
+
+    def answer(request: HttpRequest) -> Answer:
+        if ("watch", "true") in request.query:
+            return Answer(stream=[STALL])
+        items = [{"metadata": {"name": name, "uid": name, "resourceVersion": "1"}} for name in names]
+        return Answer(body={"metadata": {"resourceVersion": "1"}, "items": items})
+
+    return answer
+
+
+def client_of(script: Callable[[HttpRequest], Answer]) -> Client:
+    return Client(ScriptedTransport(script), ClientOptions("test"))
+
+
+def test_controllers_run_for_as_long_as_the_block() -> None:
+    keys = Keys()
+
+    async def scenario() -> int:
+        async with running(
+            client_of(cluster_of("a", "b")), lambda m: m.controller("c").for_(Namespace).reconciles_with(keys)
+        ):
+            await eventually(lambda: sorted(keys.seen) == ["a", "b"])
+        return len(asyncio.all_tasks())
+
+    assert run_virtual(scenario) == 1
+
+
+def test_failure_of_the_manager_ends_the_block_and_is_what_the_test_reports() -> None:
+    async def fails() -> None:
+        raise RuntimeFault("out of order")
+
+    async def scenario() -> None:
+        async with running(client_of(cluster_of()), lambda m: m.add("broken", fails)):
+            await asyncio.Event().wait()
+
+    with pytest.raises(RuntimeFault, match="out of order"):
+        run_virtual(scenario)
+
+
+def test_failure_of_the_block_is_raised_as_it_is_after_the_manager_has_stopped() -> None:
+    managers: list[Manager] = []
+
+    async def scenario() -> None:
+        async with running(client_of(cluster_of()), managers.append) as manager:
+            assert managers == [manager]
+            raise AssertionError("not so")
+
+    with pytest.raises(AssertionError, match="not so"):
+        run_virtual(scenario)
+
+
+def test_client_of_a_missing_kubeconfig_says_so_when_it_is_used(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with connected(tmp_path / "none") as client:
+            await client.get(Namespace, "default")
+
+    with pytest.raises(ConfigurationError, match="none"):
+        asyncio.run(scenario())
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert testing.__all__ == sorted(testing.__all__, key=lambda name: (not name.isupper(), name))
+    assert all(hasattr(testing, name) for name in testing.__all__)

@@ -443,6 +443,14 @@ def test_depth_moves_between_priorities_and_sums_to_what_is_pending() -> None:
     assert recorder.depth.total() == len(queue) + queue.statistics(1.0).dirty_while_processing
 
 
+def test_priority_is_zero_unless_given_and_may_be_negative() -> None:
+    queue = WorkQueue[str]()
+    queue.add("plain", 0.0)
+    queue.add("low", 0.0, priority=-7)
+    items = [queue.pop(0.0), queue.pop(0.0)]
+    assert [(item.key, item.priority) for item in items if item] == [("plain", 0), ("low", -7)]
+
+
 def test_low_priority_is_served_under_sustained_overload() -> None:
     queue = WorkQueue[str]()
     queue.add("resync", 0.0, priority=-100)
@@ -620,6 +628,37 @@ def test_drain_waits_for_a_rerun() -> None:
         assert await queue.get() is not None
         queue.done("a")
         await drain
+
+    run_virtual(scenario)
+
+
+def test_a_second_shutdown_releases_a_blocked_drain() -> None:
+    async def scenario() -> None:
+        queue = AsyncWorkQueue[str]()
+        queue.add("a")
+        await queue.get()
+        queue.shut_down()
+        drain = asyncio.create_task(queue.drained())
+        await asyncio.sleep(1.0)
+        assert not drain.done()
+        queue.shut_down()
+        assert await drain is False
+
+    run_virtual(scenario)
+
+
+def test_a_first_shutdown_leaves_a_drain_waiting_for_what_is_processed() -> None:
+    async def scenario() -> None:
+        queue = AsyncWorkQueue[str]()
+        queue.add("a")
+        await queue.get()
+        drain = asyncio.create_task(queue.drained())
+        await asyncio.sleep(1.0)
+        queue.shut_down()
+        await asyncio.sleep(1.0)
+        assert not drain.done()
+        queue.done("a")
+        assert await drain is True
 
     run_virtual(scenario)
 

@@ -3,133 +3,31 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager, suppress
+import threading
 from typing import Any
 
 import pytest
 
-from controllers.runtime.cache import Change, ChangeType, Happening, Informer, InformerOptions
+from controllers.runtime.cache import Change, Happening, Informer, InformerOptions
 from controllers.runtime.client import Client, ClientOptions, Selection, Write
-from controllers.runtime.errors import TransportError
-from controllers.runtime.meta import Key, KubeObject, Resource
-from controllers.runtime.testing import STALL, Answer, Pause, Reply, ScriptedTransport, Step, run_virtual
+from controllers.runtime.errors import ConfigurationError, TransportError
+from controllers.runtime.meta import Key
+from controllers.runtime.testing import Answer, Pause, Reply, ScriptedTransport, run_virtual
 from controllers.runtime.transport import HttpRequest
-
-THINGS = Resource("example.com", "v1", "things", "Thing", namespaced=True)
-
-
-class Thing(KubeObject, frozen=True, kw_only=True):
-    resource = THINGS
-
-    size: int = 0
-
-
-Json = dict[str, Any]
-
-
-def raw(name: str, version: int | str, *, uid: str = "", size: Any = 0, deleting: bool = False) -> Json:
-    metadata = {"name": name, "namespace": "a", "uid": uid or f"uid-{name}", "resourceVersion": str(version)}
-    if deleting:
-        metadata["deletionTimestamp"] = "2030-01-01T00:00:00Z"
-    return {"metadata": metadata, "size": size}
-
-
-def listed(*items: Json, at: int | str = 10, token: str = "") -> Answer:
-    return Answer(body={"metadata": {"resourceVersion": str(at), "continue": token}, "items": list(items)})
-
-
-def event(type_: str, item: Json) -> Json:
-    return {"type": type_, "object": item}
-
-
-def bookmark(version: int) -> Json:
-    return event("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
-
-
-def watched(*steps: Step) -> Answer:
-    """A watch that says these things and then stays open in silence."""
-    return Answer(stream=(*steps, STALL))
-
-
-def status(code: int, reason: str) -> Json:
-    return {"kind": "Status", "code": code, "reason": reason, "message": "said the server"}
-
-
-class Follower:
-    """Replays changes; fails where one does not fit the state it is applied to."""
-
-    def __init__(self) -> None:
-        self.changes: list[Change[Thing]] = []
-        self.objects: dict[Key, Thing] = {}
-
-    def __call__(self, change: Change[Thing]) -> None:
-        self.changes.append(change)
-        key = change.subject.key
-        match change:
-            case Change(type=ChangeType.ADDED, old=None, new=new) if new is not None:
-                assert key not in self.objects
-                self.objects[key] = new
-            case Change(type=ChangeType.UPDATED, old=old, new=new) if new is not None:
-                assert self.objects[key] == old
-                self.objects[key] = new
-            case Change(type=ChangeType.DELETED, new=None):
-                del self.objects[key]
-            case _:
-                raise AssertionError(f"malformed: {change}")
-
-    def told(self) -> list[str]:
-        return [f"{change.type} {change.subject.name}" for change in self.changes]
-
-
-class Rig:
-    """An informer with a follower, running against a script."""
-
-    def __init__(self, script: Iterable[Reply] | Callable[[HttpRequest], Reply], **options: Any) -> None:
-        self.transport = ScriptedTransport(script)
-        self.happenings: list[Happening] = []
-        self.expected_handler_errors = 0
-        self.follower = Follower()
-        self.informer = Informer(
-            Client(self.transport, ClientOptions("tests", attempts=1)),
-            Thing,
-            options.pop("selection", Selection()),
-            InformerOptions(freeze_after_sync=False, random=lambda: 0.0, **options),
-            observer=lambda _, happening: self.happenings.append(happening),
-        )
-        self.informer.add_handler(self.follower)
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[Informer[Thing]]:
-        task = asyncio.create_task(self.informer.run())
-        try:
-            yield self.informer
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-        assert self.informer.statistics().handler_errors == self.expected_handler_errors
-        assert self.follower.objects == {item.key: item for item in self.informer.store.list()}
-
-    def run(self, seconds: float = 1.0) -> Informer[Thing]:
-        async def scenario() -> None:
-            async with self.running():
-                await asyncio.sleep(seconds)
-
-        run_virtual(scenario)
-        return self.informer
-
-    def queries(self) -> list[dict[str, str]]:
-        return [dict(request.query) for request in self.transport.requests]
-
-
-def names(informer: Informer[Thing]) -> dict[str, str]:
-    return {item.name: item.metadata.resource_version for item in informer.store.list()}
-
-
-def virtually(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    run_virtual(scenario)
-
+from tests.unit.runtime.cache.rig import (
+    Follower,
+    Json,
+    Rig,
+    Thing,
+    bookmark,
+    event,
+    listed,
+    names,
+    raw,
+    status,
+    virtually,
+    watched,
+)
 
 # -- lists and watches ------------------------------------------------------------------------------------------------
 
@@ -336,6 +234,241 @@ def test_an_event_of_unknown_type_is_skipped() -> None:
     assert names(rig.run()) == {"a": "12"}
 
 
+# -- several selections -----------------------------------------------------------------------------------------------
+
+
+class Namespaces:
+    """A server whose namespaces are listed and watched one by one."""
+
+    def __init__(self, **answers: list[Reply]) -> None:
+        self.answers = answers
+        self.labels: dict[str, str] = {}
+
+    def __call__(self, request: HttpRequest) -> Reply:
+        namespace = request.path.split("/")[5]
+        self.labels[namespace] = dict(request.query).get("labelSelector", "")
+        return self.answers[namespace].pop(0)
+
+
+BOTH = (Selection("a"), Selection("b", labels="x=y"))
+
+
+def test_several_namespaces_are_one_cache_each_with_its_own_selection() -> None:
+    server = Namespaces(
+        a=[listed(raw("x", 1)), watched(event("ADDED", raw("new", 11)))],
+        b=[listed(raw("x", 2, namespace="b"), at=20), watched(event("DELETED", raw("x", 21, namespace="b")))],
+    )
+    rig = Rig(server, selection=BOTH)
+    informer = rig.run()
+    assert {item.key for item in informer.store.list()} == {Key("a", "x"), Key("a", "new")}
+    assert server.labels == {"a": "", "b": "x=y"}
+    assert informer.selections == BOTH
+    assert (informer.statistics().lists, informer.statistics().watches) == (2, 2)
+
+
+def test_a_relist_of_one_namespace_leaves_the_others_alone() -> None:
+    server = Namespaces(
+        a=[listed(raw("x", 1), raw("y", 2)), Answer(410), listed(raw("y", 15), at=20), watched()],
+        b=[listed(raw("x", 3, namespace="b")), watched()],
+    )
+    rig = Rig(server, selection=BOTH)
+    informer = rig.run(3.0)
+    assert {item.key for item in informer.store.list()} == {Key("a", "y"), Key("b", "x")}
+    assert rig.follower.told()[3:] == ["DELETED x", "UPDATED y"]
+
+
+def test_it_is_synced_once_every_namespace_is() -> None:
+    server = Namespaces(
+        a=[listed(), watched()], b=[Answer(delay=5.0, body=listed(raw("x", 3, namespace="b")).body), watched()]
+    )
+    rig = Rig(server, selection=BOTH)
+
+    async def scenario() -> None:
+        async with rig.running() as informer:
+            await asyncio.sleep(4.0)
+            assert not informer.synced
+            await informer.wait_synced()
+            assert asyncio.get_running_loop().time() == 5.0
+
+    virtually(scenario)
+    assert rig.follower.changes[0].initial
+
+
+def test_one_namespace_that_is_forbidden_shows_and_does_not_stop_the_others() -> None:
+    server = Namespaces(
+        a=[listed(raw("x", 1)), watched(Pause(5.0), event("MODIFIED", raw("x", 11)))], b=[Answer(403)] * 9
+    )
+    rig = Rig(server, selection=BOTH)
+
+    async def scenario() -> None:
+        async with rig.running() as informer:
+            await asyncio.sleep(10.0)
+            assert names(informer) == {"x": "11"}
+            assert not informer.synced
+            assert "403" in informer.last_error
+            assert informer.failing_for == 10.0
+
+    virtually(scenario)
+
+
+@pytest.mark.parametrize(
+    "selections", [(), (Selection(), Selection("a")), (Selection("a"), Selection("a", labels="x=y"))]
+)
+def test_selections_that_overlap_or_select_nothing_are_refused(selections: tuple[Selection, ...]) -> None:
+    with pytest.raises(ConfigurationError, match=r"the informer of things\.example\.com"):
+        Rig([], selection=selections)
+
+
+def test_a_write_is_waited_for_in_its_own_namespace() -> None:
+    server = Namespaces(
+        a=[listed(at=100), watched()],
+        b=[listed(at=10), watched(Pause(3.0), event("ADDED", raw("x", 11, namespace="b")))],
+    )
+    rig = Rig(server, selection=BOTH)
+    own = Write(Thing, Key("b", "x"), "uid-x", "11")
+
+    async def scenario() -> None:
+        async with rig.running() as informer:
+            await informer.wait_synced()
+            assert await seen_after(informer, own) == (True, 3.0)
+            assert await seen_after(informer, Write(Thing, Key("c", "x"), "u", "999")) == (True, 0.0)
+
+    virtually(scenario)
+
+
+# -- life -------------------------------------------------------------------------------------------------------------
+
+
+def test_running_twice_is_an_error() -> None:
+    rig = Rig([listed(), watched()])
+
+    async def scenario() -> None:
+        async with rig.running() as informer:
+            await informer.wait_synced()
+            with pytest.raises(ConfigurationError, match="has run before"):
+                await informer.run()
+        with pytest.raises(ConfigurationError, match="has run before"):
+            await rig.informer.run()
+
+    virtually(scenario)
+
+
+def test_a_stopped_informer_returns_keeps_what_it_has_and_takes_no_handler() -> None:
+    rig = Rig([listed(raw("a", 1)), watched()])
+    rig.informer.add_buffered_handler(lambda _: asyncio.sleep(60.0))
+
+    async def scenario() -> None:
+        task = asyncio.create_task(rig.informer.run())
+        await rig.informer.wait_synced()
+        before = rig.informer.stopped
+        rig.informer.stop()
+        await task
+        assert (before, rig.informer.stopped) == (False, True)
+        assert not rig.informer.tasks
+        assert asyncio.get_running_loop().time() == 0.0
+
+    virtually(scenario)
+    assert names(rig.informer) == {"a": "1"}
+    with pytest.raises(ConfigurationError, match="has stopped"):
+        rig.informer.add_handler(Follower())
+
+
+def test_an_informer_may_be_stopped_by_its_own_handler_and_before_it_runs() -> None:
+    rig = Rig([listed(raw("a", 1), raw("b", 1)), watched()])
+    rig.informer.add_handler(lambda _: rig.informer.stop())
+
+    async def scenario() -> None:
+        await rig.informer.run()
+        early = Rig([]).informer
+        early.stop()
+        await early.run()
+
+    virtually(scenario)
+
+
+def test_a_list_of_thousands_lets_others_run_in_between() -> None:
+    rig = Rig([listed(*(raw(f"t{n}", 1) for n in range(2500))), watched()])
+    turns: list[int] = []
+
+    async def other() -> None:
+        while not rig.informer.synced:
+            turns.append(len(rig.follower.changes))
+            await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        async with rig.running():
+            await other()
+
+    virtually(scenario)
+    assert {1000, 2000} <= set(turns)
+
+
+def test_a_handler_added_between_two_batches_hears_of_everything_once() -> None:
+    rig = Rig([listed(*(raw(f"t{n}", 1) for n in range(2500))), watched(event("ADDED", raw("z", 11)))])
+    late = Follower()
+
+    async def scenario() -> None:
+        async with rig.running():
+            while len(rig.follower.changes) < 1000:
+                await asyncio.sleep(0)
+            assert len(rig.follower.changes) == 1000
+            registration = rig.informer.add_handler(late)
+            assert not registration.has_synced
+            await registration.wait_synced()
+            await asyncio.sleep(1.0)
+
+    virtually(scenario)
+    assert late.objects == rig.follower.objects
+    assert len(late.changes) == 2501
+
+
+def test_starting_and_stopping_at_any_moment_never_hangs_and_leaves_nothing_behind() -> None:
+    async def scenario() -> None:
+        for tenths in range(60):
+            script = [
+                Answer(delay=0.5, body=listed(raw("a", 1)).body),
+                Answer(delay=0.5, stream=[Pause(1.0)]),
+                Answer(500),
+            ]
+            rig = Rig([*script, *script, *[Answer(500)] * 9], stream_lists=tenths % 2 == 0)
+            rig.informer.add_buffered_handler(lambda _: asyncio.sleep(0.3), resync=1.0)
+            task = asyncio.create_task(rig.informer.run())
+            await asyncio.sleep(tenths / 10)
+            began = asyncio.get_running_loop().time()
+            if tenths % 3:
+                rig.informer.stop()
+                await task
+            else:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            assert asyncio.get_running_loop().time() == began
+            assert len(asyncio.all_tasks()) == 1
+
+    virtually(scenario)
+
+
+def test_ten_thousand_reconnects_leave_no_task_thread_or_object_behind() -> None:
+    def reply(request: HttpRequest) -> Reply:
+        return Answer(stream=[Pause(300.0)]) if ("watch", "true") in request.query else listed(raw("a", 1))
+
+    rig = Rig(reply)
+    tasks: set[int] = set()
+
+    async def scenario() -> None:
+        async with rig.running() as informer:
+            threads = threading.active_count()
+            for _ in range(10):
+                await asyncio.sleep(300.0 * 1000)
+                tasks.add(len(asyncio.all_tasks()))
+                rig.transport.requests.clear()
+            assert threading.active_count() == threads
+            assert informer.statistics().watches >= 10_000
+
+    run_virtual(scenario, limit=1e9)
+    assert len(tasks) == 1
+    assert rig.follower.told() == ["ADDED a"]
+
+
 # -- readiness and statistics -----------------------------------------------------------------------------------------
 
 
@@ -390,7 +523,11 @@ def test_an_unexpected_exception_ends_run_with_it() -> None:
 
 
 def test_the_collector_stays_enabled_and_is_relieved_of_what_the_first_list_brought() -> None:
-    informer = Informer(Client(ScriptedTransport([listed(raw("a", 1)), watched()]), ClientOptions("tests")), Thing)
+    informer = Informer(
+        Client(ScriptedTransport([listed(raw("a", 1)), watched()]), ClientOptions("tests")),
+        Thing,
+        options=InformerOptions(stream_lists=False),
+    )
 
     async def scenario() -> None:
         task = asyncio.create_task(informer.run())

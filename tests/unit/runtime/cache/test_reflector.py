@@ -2,10 +2,11 @@
 
 import pytest
 
-from controllers.runtime.cache import ListPage, Reflector, Wait, Watch
+from controllers.runtime.cache import ListPage, Reflector, StreamList, Wait, Watch
 from controllers.runtime.client import Page, WatchEvent
 from controllers.runtime.errors import (
     ApiError,
+    Cause,
     DecodeError,
     Expired,
     Forbidden,
@@ -13,6 +14,7 @@ from controllers.runtime.errors import (
     NotFound,
     ResourceVersionTooLarge,
     RuntimeFault,
+    ServerTimeout,
     ServiceUnavailable,
     TooManyRequests,
     TransportError,
@@ -45,7 +47,7 @@ def event(resource_version: str, type_: str = "MODIFIED") -> WatchEvent[Thing]:
     return WatchEvent(type_, None if type_ == "BOOKMARK" else A, resource_version)
 
 
-def after_pause(r: Reflector[Thing], now: float) -> tuple[float, ListPage | Watch]:
+def after_pause(r: Reflector[Thing], now: float) -> tuple[float, ListPage | StreamList | Watch]:
     """How long the reflector wants to pause, and what it does then."""
     action = r.next_action(now)
     if not isinstance(action, Wait):
@@ -181,7 +183,7 @@ def test_watch_timeouts_are_spread_between_five_and_ten_minutes(random: float, t
 def test_every_event_moves_the_version_to_resume_from(type_: str) -> None:
     r = watching("10")
     r.watch_opened(0.0)
-    r.event_received(event("12", type_))
+    r.event_received(event("12", type_), 0.0)
     r.watch_closed(400.0)
     assert r.next_action(400.0) == Watch("12", 300.0)
     assert r.resource_version == "12"
@@ -189,13 +191,13 @@ def test_every_event_moves_the_version_to_resume_from(type_: str) -> None:
 
 def test_an_event_without_a_version_moves_nothing() -> None:
     r = watching("10")
-    r.event_received(event(""))
+    r.event_received(event(""), 0.0)
     assert r.next_action(0.0) == Watch("10", 300.0)
 
 
 def test_a_version_is_taken_as_it_comes_even_where_it_is_smaller() -> None:
     r = watching("10")
-    r.event_received(event("9"))
+    r.event_received(event("9"), 0.0)
     assert r.next_action(0.0) == Watch("9", 300.0)
 
 
@@ -212,7 +214,7 @@ def test_a_clean_close_resumes_at_once_without_a_list_or_an_error() -> None:
 def test_a_short_watch_with_news_is_routine() -> None:
     r = watching("10")
     r.watch_opened(0.0)
-    r.event_received(event("11"))
+    r.event_received(event("11"), 0.0)
     r.watch_closed(0.1)
     assert r.next_action(0.1) == Watch("11", 300.0)
 
@@ -230,12 +232,12 @@ def test_a_very_short_watch_without_news_pauses_and_keeps_the_version() -> None:
 def test_a_bookmark_that_says_nothing_new_does_not_excuse_a_very_short_watch() -> None:
     r = watching("10")
     r.watch_opened(0.0)
-    r.event_received(event("10", "BOOKMARK"))
+    r.event_received(event("10", "BOOKMARK"), 0.0)
     r.watch_closed(0.1)
     assert isinstance(r.next_action(0.1), Wait)
 
 
-def closed_at_once(r: Reflector[Thing], now: float) -> tuple[float, ListPage | Watch]:
+def closed_at_once(r: Reflector[Thing], now: float) -> tuple[float, ListPage | StreamList | Watch]:
     r.watch_opened(now)
     r.watch_closed(now)
     pause, action = after_pause(r, now)
@@ -295,7 +297,7 @@ def test_a_server_that_always_says_expired_cannot_cause_a_hot_loop() -> None:
 )
 def test_a_watch_that_failed_for_a_moment_resumes_after_a_pause(error: RuntimeFault) -> None:
     r = watching("10")
-    r.event_received(event("12"))
+    r.event_received(event("12"), 0.0)
     r.watch_failed(error, 0.0)
     assert r.last_error == f"watch: {error}"
     assert after_pause(r, 0.0) == (0.8, Watch("12", 300.0))
@@ -312,7 +314,7 @@ def test_the_pause_is_at_least_what_the_server_asks_for() -> None:
 @pytest.mark.parametrize("error", [Forbidden("f", code=403), NotFound("n", code=404), DecodeError("garbage")])
 def test_any_other_failure_lists_again_from_the_last_version(error: RuntimeFault) -> None:
     r = watching("10")
-    r.event_received(event("12"))
+    r.event_received(event("12"), 0.0)
     r.watch_failed(error, 0.0)
     assert after_pause(r, 0.0) == (0.8, ListPage("12", "", 0))
 
@@ -335,7 +337,7 @@ def test_internal_errors_lead_to_a_list_only_after_a_minute_of_them() -> None:
 def test_news_in_between_start_the_minute_of_internal_errors_anew() -> None:
     r = watching("10")
     r.watch_failed(INTERNAL, 0.0)
-    r.event_received(event("11"))
+    r.event_received(event("11"), 0.0)
     assert fail_until_list(r, INTERNAL, 1000.0) >= 60.0
 
 
@@ -356,3 +358,152 @@ def test_two_minutes_of_peace_reset_the_pause(peace: float, pause: float) -> Non
     r.watch_failed(TransportError("refused"), 0.0)
     r.watch_failed(TransportError("refused"), 0.8 + peace)
     assert after_pause(r, 0.8 + peace)[0] == pytest.approx(pause)
+
+
+# -- what a watch says without words ----------------------------------------------------------------------------------
+
+
+def test_a_version_forgotten_during_an_outage_is_listed_at_once() -> None:
+    r, now = watching("10"), 0.0
+    for _ in range(8):
+        r.watch_failed(TransportError("refused"), now)
+        pause, _action = after_pause(r, now)
+        now += pause
+    assert pause == 30.0
+    r.watch_failed(EXPIRED, now)
+    assert r.next_action(now) == ListPage("", "", 500)
+
+
+def test_a_server_that_soon_forgets_what_it_listed_gets_a_pause() -> None:
+    for age, pause in ((29.0, 0.8), (30.0, 0.0)):
+        r = watching("10")
+        r.watch_opened(0.0)
+        r.event_received(event("12"), 1.0)
+        r.watch_failed(EXPIRED, age)
+        asked_for, action = after_pause(r, age)
+        assert asked_for == pytest.approx(pause)
+        assert action == ListPage("", "", 500)
+
+
+def watched_in_silence(r: Reflector[Thing], opened: float, closed: float) -> ListPage | StreamList | Watch | Wait:
+    r.watch_opened(opened)
+    r.watch_closed(closed)
+    return r.next_action(closed)
+
+
+def test_a_watch_without_bookmarks_from_a_server_that_sends_them_leads_to_a_list() -> None:
+    """As after a restore from a backup: a watch from a version that is not reached again yet is silent for ever."""
+    r = watching("10")
+    r.watch_opened(0.0)
+    r.event_received(event("12", "BOOKMARK"), 60.0)
+    r.watch_closed(300.0)
+    assert r.next_action(300.0) == Watch("12", 300.0)
+    assert watched_in_silence(r, 300.0, 600.0) == ListPage("", "", 500)
+
+
+def test_silence_says_nothing_where_no_bookmarks_come_or_the_watch_was_short() -> None:
+    assert watched_in_silence(watching("10"), 0.0, 600.0) == Watch("10", 300.0)
+    r = watching("10")
+    r.event_received(event("12", "BOOKMARK"), 0.0)
+    assert watched_in_silence(r, 0.0, 119.0) == Watch("12", 300.0)
+
+
+def test_a_minute_of_peace_starts_the_minute_of_internal_errors_anew() -> None:
+    r = watching("10")
+    for now in (0.0, 100.0):
+        r.watch_opened(now)
+        r.watch_failed(INTERNAL, now + 70.0)
+        assert after_pause(r, now + 70.0)[1] == Watch("10", 300.0)
+
+
+def test_watches_that_open_only_to_fail_are_no_peace() -> None:
+    r, now = watching("10"), 0.0
+    while isinstance(r.next_action(now), Wait | Watch) and now < 1000.0:
+        r.watch_opened(now)
+        r.watch_failed(INTERNAL, now)
+        now += after_pause(r, now)[0]
+    assert 60.0 <= now < 120.0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TOO_LARGE,
+        ServerTimeout("Timeout", code=504, causes=(Cause(message="Too large resource version"),)),
+        ServerTimeout("Too large resource version: 20, current: 10", code=504),
+    ],
+    ids=["cause", "1.17", "older"],
+)
+def test_a_version_too_large_is_recognised_in_each_of_its_forms(error: RuntimeFault) -> None:
+    r = watching("10")
+    r.watch_failed(Forbidden("no", code=403), 0.0)
+    r.list_failed(error, 1.0)
+    assert r.next_action(1.0) == ListPage("", "", 500)
+
+
+def test_any_other_timeout_of_a_list_keeps_its_version() -> None:
+    r = watching("10")
+    r.watch_failed(Forbidden("no", code=403), 0.0)
+    r.list_failed(ServerTimeout("took too long", code=504), 1.0)
+    assert after_pause(r, 1.0)[1] == ListPage("10", "", 0)
+
+
+def test_a_list_that_the_store_cannot_take_is_repeated_after_a_pause() -> None:
+    r = watching("10")
+    r.replacement_failed(ValueError("bad index"), 0.0)
+    assert "ValueError: bad index" in r.last_error
+    assert after_pause(r, 0.0) == (0.8, ListPage("10", "", 0))
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------
+
+END: WatchEvent[Thing] = WatchEvent("BOOKMARK", None, "15", {"k8s.io/initial-events-end": "true"})
+
+
+def streaming() -> Reflector[Thing]:
+    return Reflector(page_size=500, random=lambda: 0.0, stream_lists=True)
+
+
+def test_versions_of_a_state_that_is_not_complete_are_not_resumed_from() -> None:
+    r = streaming()
+    assert r.next_action(0.0) == StreamList("", 300.0)
+    r.watch_opened(0.0)
+    assert r.event_received(event("12", "ADDED"), 0.0) is None
+    assert (r.resource_version, r.streaming) == ("", True)
+    r.watch_failed(TransportError("reset"), 1.0)
+    assert after_pause(r, 1.0) == (0.8, StreamList("", 300.0))
+    r.watch_opened(2.0)
+    replacement = r.event_received(END, 2.0)
+    assert replacement is not None
+    assert (replacement.items, replacement.resource_version) == ((), "15")
+    r.watch_closed(300.0)
+    assert r.next_action(300.0) == Watch("15", 300.0)
+
+
+def test_a_later_state_is_asked_for_from_the_last_version_on() -> None:
+    r = streaming()
+    r.watch_opened(0.0)
+    r.event_received(END, 0.0)
+    r.event_received(event("17"), 100.0)
+    r.watch_failed(NotFound("n", code=404), 100.0)
+    assert after_pause(r, 100.0)[1] == StreamList("17", 300.0)
+
+
+@pytest.mark.parametrize("error", [EXPIRED, TOO_LARGE])
+def test_an_impossible_version_of_a_stream_is_dropped_at_once_and_then_after_pauses(error: RuntimeFault) -> None:
+    r = streaming()
+    r.watch_opened(0.0)
+    r.event_received(END, 0.0)
+    r.watch_failed(NotFound("n", code=404), 100.0)
+    r.watch_failed(error, 101.0)
+    assert r.next_action(101.0) == StreamList("", 300.0)
+    r.watch_failed(error, 101.0)
+    assert after_pause(r, 101.0)[0] > 0.0
+
+
+def test_streams_are_asked_for_again_after_a_list_that_stood_in_for_one() -> None:
+    r = streaming()
+    r.watch_failed(Forbidden("no", code=403), 0.0)
+    assert r.next_action(0.0) == ListPage("0", "", 500)
+    r.list_failed(Forbidden("no", code=403), 0.0)
+    assert after_pause(r, 0.0) == (0.8, StreamList("", 300.0))

@@ -1,10 +1,11 @@
 """The store: reads, indexes and replacement."""
 
+import tracemalloc
 from collections.abc import Iterable
 
 import pytest
 
-from controllers.runtime.cache import Reader, Store
+from controllers.runtime.cache import MutationDetector, Reader, Store
 from controllers.runtime.errors import ConfigurationError
 from controllers.runtime.meta import Key, KubeObject, ObjectMeta, Resource
 
@@ -145,3 +146,59 @@ def test_an_index_function_that_raises_leaves_the_store_as_it_was() -> None:
 def test_a_store_can_be_handed_out_as_a_reader() -> None:
     reader: Reader[KubeObject] = store_with(thing("x", "red"))
     assert reader.get(Key("a", "x")) == thing("x", "red")
+
+
+def test_replacing_one_namespace_leaves_the_others_alone() -> None:
+    store = store_with(thing("x", "red"), thing("gone", "red"), thing("other", "red", namespace="b"))
+    store.replace([thing("x", "blue"), thing("new", "blue")], "a")
+    assert names(store.list("a")) == {"x", "new"}
+    assert names(store.list("b")) == {"other"}
+    assert names(store.by_index("colour", "red")) == {"other"}
+    assert len(store) == 3
+
+
+def test_objects_in_a_store_cannot_be_assigned_to() -> None:
+    store = store_with(thing("x", "red"))
+    with pytest.raises(AttributeError):
+        store.list()[0].colours = ("blue",)  # type: ignore[misc]
+
+
+def test_a_changed_map_inside_a_stored_object_is_detected_and_named() -> None:
+    store = store_with(thing("x"), thing("y"))
+    detector = MutationDetector(store)
+    detector.check()
+    store.put(thing("y", "blue"))
+    store.remove(Key("a", "x"))
+    detector.check()
+    labels = store.list()[0].metadata.labels
+    assert isinstance(labels, dict)
+    labels["l"] = "1"
+    with pytest.raises(AssertionError, match=r"Thing a/y was changed inside the cache: change a copy"):
+        detector.check()
+
+
+def test_memory_returns_to_what_the_rest_needs_once_most_objects_are_deleted() -> None:
+    store = store_with()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for n in range(6_000):
+            store.put(thing(f"t{n}", f"colour-{n % 500}"))
+        full = tracemalloc.get_traced_memory()[0] - before
+        for n in range(5_940):
+            store.remove(Key("a", f"t{n}"))
+        rest = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(store) == 60
+    assert rest < full / 10, f"{rest} of {full} bytes are still held"
+
+
+def test_a_store_that_shrank_is_complete() -> None:
+    store = store_with(*(thing(f"t{n}", f"colour-{n % 7}", namespace=f"ns-{n % 3}") for n in range(3000)))
+    for n in range(2900):
+        store.remove(Key(f"ns-{n % 3}", f"t{n}"))
+    expected = {f"t{n}" for n in range(2900, 3000)}
+    assert names(store.list()) == expected
+    assert names(item for n in range(3) for item in store.list(f"ns-{n}")) == expected
+    assert names(item for n in range(7) for item in store.by_index("colour", f"colour-{n}")) == expected

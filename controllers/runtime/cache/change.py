@@ -1,0 +1,83 @@
+"""Changes: what an informer tells its handlers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from controllers.runtime.cache.store import Store
+from controllers.runtime.meta import Key, KubeObject
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class ChangeType(StrEnum):
+    """What happened to an object."""
+
+    ADDED = "ADDED"
+    UPDATED = "UPDATED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """One change of one object; when a handler hears of it the store already shows it.
+
+    ``old`` is None for ADDED and ``new`` for DELETED. An UPDATED between two uids is a deletion and a new object of
+    the same name. ``initial`` marks what was there before the handler was. ``final_state_unknown`` marks a deletion
+    that nobody saw: ``old`` is then the last state that was known, not the one at the end.
+    """
+
+    type: ChangeType
+    old: T | None
+    new: T | None
+    initial: bool = False
+    final_state_unknown: bool = False
+
+    @property
+    def subject(self) -> T:
+        """The object that the change is about, in its newest known state."""
+        subject = self.new if self.new is not None else self.old
+        assert subject is not None
+        return subject
+
+    @property
+    def resync(self) -> bool:
+        """Whether it only repeats a state, for a handler that asked to be reminded."""
+        return self.old is not None and self.old is self.new
+
+
+ChangeHandler = Callable[[Change[T]], None]
+
+
+def change_between(old: T | None, new: T, *, initial: bool = False) -> Change[T] | None:
+    """None where the server only repeats itself."""
+    if old is None:
+        return Change(ChangeType.ADDED, None, new, initial=initial)
+    # A restored backup gives versions out a second time, so one version and uid may stand for two states.
+    if new.metadata.resource_version and new == old:
+        return None
+    return Change(ChangeType.UPDATED, old, new)
+
+
+def changes_of_list(store: Store[T], namespace: str, items: dict[Key, T], *, initial: bool) -> list[Change[T]]:
+    """From the store, or one namespace of it, to a fresh list.
+
+    Deletions come first, so that nothing is ever there twice under two names.
+    """
+    deletions = [
+        Change(ChangeType.DELETED, old, None, final_state_unknown=True)
+        for old in store.list(namespace)
+        if old.key not in items
+    ]
+    others = [change_between(store.get(item.key), item, initial=initial) for item in items.values()]
+    return deletions + [change for change in others if change is not None]
+
+
+def merged(before: Change[T], after: Change[T]) -> Change[T] | None:
+    """Two changes of one object that follow each other as one; None where together they are nothing."""
+    if before.old is None:
+        return None if after.new is None else Change(ChangeType.ADDED, None, after.new, initial=before.initial)
+    if after.new is None:
+        return after
+    return replace(after, type=ChangeType.UPDATED, old=before.old)

@@ -1,0 +1,163 @@
+"""What comes from the server on its way into the store: which change each event or list makes.
+
+An object that exists but can no longer be decoded stays in the store as it last was. Dropping it would look like a
+deletion to every controller, with all that a controller does then; so it is kept, a warning names it once for each of
+its versions, and ``unreadable`` counts it for as long as that lasts. The same holds for one that a transform or an
+index cannot take.
+"""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from controllers.runtime import logs
+from controllers.runtime.cache.change import Change, ChangeType, change_between, changes_of_list
+from controllers.runtime.cache.reflector import Replacement
+from controllers.runtime.cache.store import Store
+from controllers.runtime.client import Undecodable, WatchEvent
+from controllers.runtime.errors import DecodeError
+from controllers.runtime.meta import Key, KubeObject, Resource
+
+T = TypeVar("T", bound=KubeObject)
+
+Transform = Callable[[Any], Any]
+
+logger = logs.get_logger(__name__)
+
+
+class Intake(Generic[T]):
+    """Brings what one feed receives into the store that it shares with others; ``namespace`` "" is all of it.
+
+    ``report`` is called for each object that cannot be read, once for each of its versions.
+    """
+
+    def __init__(
+        self,
+        store: Store[T],
+        resource: Resource,
+        namespace: str,
+        transform: Transform | None,
+        report: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._resource = resource
+        self._namespace = namespace
+        self._transform = transform
+        self._report = report
+        self._unreadable: dict[Key, str] = {}
+
+    @property
+    def unreadable(self) -> int:
+        """Objects that exist at present and cannot be read."""
+        return len(self._unreadable)
+
+    def replace(self, replacement: Replacement[T], *, initial: bool) -> list[Change[T]]:
+        """Swaps what is stored for a complete list. What the store raises leaves everything as it was."""
+        items, refused = self._transformed(replacement.items) if self._transform else (replacement.items, [])
+        undecodable = (*replacement.undecodable, *refused)
+        kept = [old for bad in undecodable if (old := self._last_readable(bad)) is not None]
+        by_key = {item.key: item for item in (*kept, *items)}
+        changes = changes_of_list(self._store, self._namespace, by_key, initial=initial)
+        self._store.replace(by_key.values(), self._namespace)
+        known, self._unreadable = self._unreadable, {}
+        for bad in undecodable:
+            self._note(bad, known)
+        return changes
+
+    def take(self, event: WatchEvent[T]) -> Change[T] | None:
+        """Brings one event into the store; None where that changes nothing."""
+        subject = self._shaped(event.object) if event.object is not None else event.undecodable
+        match event.type, subject:
+            case "BOOKMARK", _:
+                return None
+            case "ADDED" | "MODIFIED", Undecodable() as bad:
+                return self._cannot_read(bad)
+            case "DELETED", Undecodable() as bad:
+                return self._remove_unseen(bad)
+            case "ADDED" | "MODIFIED", KubeObject() as item:
+                return None if self._is_past(item) else self._put(item)
+            case "DELETED", KubeObject() as item:
+                return self._remove(item)
+        logger.warning("a watch sent an event of unknown type", resource=self._resource, type=event.type)
+        return None
+
+    def _put(self, item: T) -> Change[T] | None:
+        try:
+            old = self._store.put(item)
+        except Exception as error:  # noqa: BLE001 - an index that cannot take one object must not stop the stream
+            return self._cannot_read(_refused(item, "an index", error))
+        self._unreadable.pop(item.key, None)
+        return change_between(old, item)
+
+    def _remove(self, item: T) -> Change[T] | None:
+        stored = self._store.get(item.key)
+        if stored is not None and (item.uid not in ("", stored.uid) or self._is_past(item)):
+            return None
+        self._unreadable.pop(item.key, None)
+        return Change(ChangeType.DELETED, item, None) if self._store.remove(item.key) else None
+
+    def _is_past(self, item: T) -> bool:
+        """Whether the store has a later state of that very object, as where an event comes twice or out of order."""
+        stored = self._store.get(item.key)
+        if stored is None or stored.uid != item.uid:
+            return False
+        known, told = stored.metadata.resource_version, item.metadata.resource_version
+        return known.isdecimal() and told.isdecimal() and int(told) < int(known)
+
+    def _cannot_read(self, bad: Undecodable) -> Change[T] | None:
+        self._note(bad, self._unreadable)
+        namesake = self._store.get(bad.key) if bad.key is not None else None
+        return self._vanished(namesake) if self._last_readable(bad) is None else None
+
+    def _remove_unseen(self, bad: Undecodable) -> Change[T] | None:
+        if bad.key is not None:
+            self._unreadable.pop(bad.key, None)
+        return self._vanished(self._last_readable(bad))
+
+    def _vanished(self, old: T | None) -> Change[T] | None:
+        if old is None:
+            return None
+        self._store.remove(old.key)
+        return Change(ChangeType.DELETED, old, None, final_state_unknown=True)
+
+    def _last_readable(self, bad: Undecodable) -> T | None:
+        """The stored state of what cannot be decoded now, if that is still the same object and not a namesake."""
+        old = self._store.get(bad.key) if bad.key is not None else None
+        return old if old is not None and bad.uid in ("", old.uid) else None
+
+    def _note(self, bad: Undecodable, known: dict[Key, str]) -> None:
+        told = bad.key is not None and known.get(bad.key) == bad.resource_version
+        if bad.key is not None:
+            self._unreadable[bad.key] = bad.resource_version
+        if told:
+            return
+        self._report()
+        logger.warning(
+            "an object cannot be read: the cache keeps its last readable state, or leaves it out",
+            resource=self._resource,
+            object=bad.key or "(no readable name)",
+            resource_version=bad.resource_version,
+            reason=str(bad.error),
+        )
+
+    def _transformed(self, items: tuple[T, ...]) -> tuple[list[T], list[Undecodable]]:
+        done: list[T] = []
+        refused: list[Undecodable] = []
+        for item in items:
+            shaped = self._shaped(item)
+            if isinstance(shaped, Undecodable):
+                refused.append(shaped)
+            else:
+                done.append(shaped)
+        return done, refused
+
+    def _shaped(self, item: T) -> T | Undecodable:
+        try:
+            shaped: T = self._transform(item) if self._transform is not None else item
+        except Exception as error:  # noqa: BLE001 - one object's fault must not stop the others
+            return _refused(item, "the transform", error)
+        return shaped
+
+
+def _refused(item: KubeObject, by: str, error: Exception) -> Undecodable:
+    reason = DecodeError(f"{item.resource.kind} {item.key}: {by} raised {type(error).__name__}: {error}")
+    return Undecodable(item.key, item.uid, item.metadata.resource_version, reason)

@@ -1,0 +1,164 @@
+"""What comes from the server on its way into the store."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from controllers.runtime.cache import Change, Replacement, Store
+from controllers.runtime.cache.intake import Intake
+from controllers.runtime.client import Undecodable, WatchEvent
+from controllers.runtime.errors import DecodeError
+from controllers.runtime.meta import Key, ObjectMeta
+from tests.unit.runtime.cache.rig import Thing
+
+
+def thing(name: str, version: int | str, size: int = 0, uid: str = "u", namespace: str = "a") -> Thing:
+    metadata = ObjectMeta(name=name, namespace=namespace, uid=uid, resource_version=str(version))
+    return Thing(metadata=metadata, size=size)
+
+
+@dataclass
+class Rig:
+    transform: Callable[[Any], Any] | None = None
+    namespace: str = ""
+    store: Store[Thing] = field(default_factory=Store)
+    reports: int = 0
+
+    def __post_init__(self) -> None:
+        self.intake = Intake(self.store, Thing.resource, self.namespace, self.transform, self.reported)
+
+    def reported(self) -> None:
+        self.reports += 1
+
+    def take(self, type_: str, item: Thing | Undecodable) -> str:
+        """What an event changes, in short."""
+        if isinstance(item, Undecodable):
+            event: WatchEvent[Thing] = WatchEvent(type_, None, item.resource_version, undecodable=item)
+        else:
+            event = WatchEvent(type_, item, item.metadata.resource_version)
+        return told(self.intake.take(event))
+
+    def replace(self, *items: Thing, undecodable: tuple[Undecodable, ...] = ()) -> list[str]:
+        return [told(each) for each in self.intake.replace(Replacement(items, undecodable, "10"), initial=False)]
+
+    def versions(self) -> dict[str, str]:
+        return {item.name: item.metadata.resource_version for item in self.store.list()}
+
+
+def told(change: Change[Thing] | None) -> str:
+    return "" if change is None else f"{change.type} {change.subject.name}"
+
+
+def bad(name: str, version: int, uid: str = "u") -> Undecodable:
+    return Undecodable(Key("a", name), uid, str(version), DecodeError("broken"))
+
+
+# -- order ------------------------------------------------------------------------------------------------------------
+
+
+def test_events_that_come_twice_or_late_never_take_an_object_back() -> None:
+    rig = Rig()
+    told_of = [
+        rig.take("ADDED", thing("a", 9)),
+        rig.take("MODIFIED", thing("a", 10)),
+        rig.take("MODIFIED", thing("a", 9)),
+    ]
+    assert told_of == ["ADDED a", "UPDATED a", ""]
+    assert rig.take("DELETED", thing("a", 9)) == ""
+    assert rig.versions() == {"a": "10"}
+
+
+def test_the_deletion_of_a_former_namesake_spares_the_object_that_is_there() -> None:
+    rig = Rig()
+    rig.take("ADDED", thing("a", 12, uid="new"))
+    assert rig.take("DELETED", thing("a", 13, uid="old")) == ""
+    assert rig.take("DELETED", bad("a", 13, uid="old")) == ""
+    assert rig.versions() == {"a": "12"}
+    assert rig.take("DELETED", thing("a", 14, uid="new")) == "DELETED a"
+
+
+def test_versions_that_are_no_numbers_are_taken_as_they_come() -> None:
+    rig = Rig()
+    rig.take("ADDED", thing("a", "zz"))
+    assert rig.take("MODIFIED", thing("a", "aa")) == "UPDATED a"
+
+
+def test_a_list_takes_an_object_back_as_after_a_restore() -> None:
+    rig = Rig()
+    rig.take("ADDED", thing("a", 900))
+    assert rig.replace(thing("a", 400)) == ["UPDATED a"]
+    assert rig.versions() == {"a": "400"}
+
+
+# -- objects that cannot be read --------------------------------------------------------------------------------------
+
+
+def test_an_event_about_nothing_with_a_name_is_told_and_forgotten() -> None:
+    rig = Rig()
+    assert rig.take("ADDED", Undecodable(None, "", "", DecodeError("a Table"))) == ""
+    assert (rig.reports, rig.intake.unreadable, len(rig.store)) == (1, 0, 0)
+
+
+def test_an_object_that_an_index_cannot_take_stays_as_it_was_and_counts() -> None:
+    rig = Rig()
+    rig.store.add_index("inverse", lambda item: [str(1 // (item.size - 7))])
+    assert rig.take("ADDED", thing("a", 1)) == "ADDED a"
+    assert rig.take("MODIFIED", thing("a", 2, size=7)) == ""
+    assert rig.take("ADDED", thing("b", 3, size=7)) == ""
+    assert (rig.versions(), rig.intake.unreadable) == ({"a": "1"}, 2)
+    assert rig.take("MODIFIED", thing("a", 4)) == "UPDATED a"
+    assert rig.intake.unreadable == 1
+
+
+def test_a_list_that_an_index_cannot_take_leaves_everything_as_it_was() -> None:
+    rig = Rig()
+    rig.store.add_index("inverse", lambda item: [str(1 // (item.size - 7))])
+    rig.replace(thing("a", 1))
+    with pytest.raises(ZeroDivisionError):
+        rig.replace(thing("a", 2), thing("b", 2, size=7))
+    assert rig.versions() == {"a": "1"}
+
+
+# -- transforms -------------------------------------------------------------------------------------------------------
+
+
+class Halved:
+    """Counts its calls; refuses what is 13."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __call__(self, item: Thing) -> Thing:
+        self.seen.append(item.name)
+        if item.size == 13:
+            raise ValueError("unlucky")
+        return thing(item.name, item.metadata.resource_version, item.size // 2)
+
+
+def test_a_transform_is_asked_once_for_each_object_that_comes() -> None:
+    halved = Halved()
+    rig = Rig(halved)
+    rig.replace(thing("a", 1, size=8), thing("b", 1, size=6))
+    rig.take("MODIFIED", thing("a", 2, size=4))
+    assert halved.seen == ["a", "b", "a"]
+    assert {item.name: item.size for item in rig.store.list()} == {"a": 2, "b": 3}
+
+
+def test_what_a_relist_finds_gone_is_not_transformed_again() -> None:
+    halved = Halved()
+    rig = Rig(halved)
+    rig.replace(thing("a", 1, size=8))
+    assert rig.replace() == ["DELETED a"]
+    assert halved.seen == ["a"]
+
+
+def test_a_transform_that_raises_is_told_and_costs_only_that_object(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(Halved())
+    assert rig.replace(thing("a", 1, size=13), thing("b", 1, size=6)) == ["ADDED b"]
+    assert rig.take("MODIFIED", thing("b", 2, size=13)) == ""
+    assert rig.take("ADDED", thing("c", 3, size=2)) == "ADDED c"
+    assert (rig.versions(), rig.intake.unreadable, rig.reports) == ({"b": "1", "c": "3"}, 2, 2)
+    reasons = [record.__dict__["fields"]["reason"] for record in caplog.records]
+    assert reasons[0] == "Thing a/a: the transform raised ValueError: unlucky"
