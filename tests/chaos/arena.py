@@ -16,6 +16,7 @@ from tests.chaos.world import BASE_NODES, BASE_POOLS, HOME, Admin, World
 from tests.contract.conftest import connect
 from tests.integration.test_estate import USER
 
+SWEEP_INTERVAL = 5.0  # seconds
 LEASE_DURATION = 4.0  # seconds; this and the next two are the defaults, some four times as fast
 RENEW_DEADLINE = 2.5
 RETRY_PERIOD = 0.5
@@ -159,7 +160,13 @@ def _opened(environment: SandboxEnvironment | ControlPlane, *, leader_elect: boo
     if real:
         _make_level(admin)
     controllers = f"--controllers={','.join(PARTS)}"
-    arguments = (controllers, "--log-level=debug", *(ELECTION if leader_elect else ()))
+    # Leftovers of a domain that was gone before anything stood are found by a search every ten minutes otherwise.
+    arguments = (
+        controllers,
+        f"--sweep-interval={SWEEP_INTERVAL:g}",
+        "--log-level=debug",
+        *(ELECTION if leader_elect else ()),
+    )
     host, port = address(environment)
     with FaultProxy(host, port) as first, FaultProxy(host, port) as second:
         proxies = {"a": first, "b": second} if leader_elect else {"a": first}
