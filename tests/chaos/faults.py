@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any
+from urllib.parse import urlsplit
 
 from controllers.all_in_one.__main__ import BINARY
 from hack.localcluster import SANDBOX, ControlPlane
 from hack.localcluster.components import Component
 from hack.localcluster.controllers import NAMESPACE
-from tests.chaos.arena import FLOW, LEASE_DURATION, NO_SHARE, UNLIMITED, Arena
+from hack.localcluster.polling import wait_until
+from tests.chaos.arena import FLOW, LEASE_DURATION, NO_SHARE, OCCUPANT, UNLIMITED, Arena
 from tests.chaos.world import MERGE, path
 from tests.contract.conftest import connect
 from tests.integration.test_estate import ACCOUNT
@@ -23,6 +25,9 @@ from tests.integration.test_estate import ACCOUNT
 RIVALRY = ("nodes", "resourceslices", "configmaps", "computedomains", "computedomaincliques", "resourceclaimtemplates")
 RIVAL_PAUSE = 0.002  # seconds between two writes of a rival
 JUMPS = (-10 * 365 * 86400.0, -3600.0, -30.0, 30.0, 3600.0, 10 * 365 * 86400.0)  # seconds
+
+OCCUPATION = 10.0  # seconds that it takes at most
+SCHEMA_HEADER = "X-Kubernetes-Pf-Flowschema-Uid"
 
 Struck = Iterator[None]
 
@@ -225,14 +230,37 @@ def out_of_share(arena: Arena) -> Struck:
     rule = {"subjects": [account], "resourceRules": [all_objects]}
     spec = {"priorityLevelConfiguration": {"name": NO_SHARE}, "matchingPrecedence": 2, "rules": [rule]}
     manifest = {"apiVersion": FLOW.removeprefix("/apis/"), "kind": "FlowSchema", "metadata": {"name": NO_SHARE}}
-    admin.apply(f"{FLOW}/flowschemas/{NO_SHARE}", {**manifest, "spec": spec})
-    for replica in arena.replicas:
-        # Watches that are open have their share already.
-        replica.proxy.cut()
+    schema = admin.apply(f"{FLOW}/flowschemas/{NO_SHARE}", {**manifest, "spec": spec})
     try:
-        yield
+        with _occupied(arena, schema["metadata"]["uid"]):
+            for replica in arena.replicas:
+                # Watches that are open have their share already.
+                replica.proxy.cut()
+            yield
     finally:
         admin.delete(f"{FLOW}/flowschemas/{NO_SHARE}")
+
+
+@contextmanager
+def _occupied(arena: Arena, schema: str) -> Iterator[None]:
+    """Holds the one seat that even a level without a share gives, by a request whose body does not come."""
+    api = connect("occupant", arena.replicas[0].direct)
+    nodes = path("nodes")
+    wait_until(lambda: api.get(nodes).headers.get(SCHEMA_HEADER) == schema, OCCUPATION, "the effect of a FlowSchema")
+    address = urlsplit(api.url)
+    assert address.hostname is not None
+    occupant = http.client.HTTPSConnection(address.hostname, address.port, context=api.tls)
+    occupant.putrequest("POST", path("configmaps"))
+    headers = {"Authorization": api.authorization, "Content-Type": "application/json", "Content-Length": "100"}
+    for name, value in {**headers, "User-Agent": OCCUPANT}.items():
+        occupant.putheader(name, value)
+    occupant.endheaders()
+    try:
+        wait_until(lambda: api.get(nodes).code == 429, OCCUPATION, "the refusal of a request that has no seat")
+        yield
+    finally:
+        occupant.close()
+        api.close()
 
 
 # -- the menu ---------------------------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ class Replica(ControllerProcess):
         self.agent = agent(name)
         self.proxy = proxy
         # Made once: a replica starts again while the server is down, too.
-        self._kubeconfig = through(proxy, environment, name)
+        self.direct = environment.kubeconfig_for(NAMESPACE, ACCOUNT)
+        self._kubeconfig = through(proxy, self.direct, name)
         self._clock = environment.data_dir / f"{name}.clock"
         self.set_clock(0.0)
 
@@ -41,12 +42,11 @@ class Replica(ControllerProcess):
         return [sys.executable, "-m", "tests.chaos.replica", *own, *self.flags(self._kubeconfig)]
 
 
-def through(proxy: FaultProxy, environment: Environment, name: str) -> Path:
-    """A kubeconfig of the controllers' account that leads through a proxy."""
-    found = environment.kubeconfig_for(NAMESPACE, ACCOUNT)
-    document = yaml.safe_load(found.read_text())
+def through(proxy: FaultProxy, direct: Path, name: str) -> Path:
+    """A kubeconfig like another one, but through a proxy."""
+    document = yaml.safe_load(direct.read_text())
     document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
-    own = found.with_name(f"{name}.yaml")
+    own = direct.with_name(f"{name}.yaml")
     own.touch(mode=0o600)
     own.write_text(yaml.safe_dump(document))
     return own
