@@ -37,7 +37,9 @@ class AuditLog:
 
 
 def of_user(events: Iterable[Event], user: str) -> list[Event]:
-    return [event for event in events if event["user"]["username"] == user and event["stage"] == "ResponseComplete"]
+    """Answered requests of a user. A server that has just started may not know whose a request is."""
+    ours = (event for event in events if event["user"].get("username") == user)
+    return [event for event in ours if event["stage"] == "ResponseComplete"]
 
 
 def creations(events: Iterable[Event]) -> Counter[Child]:

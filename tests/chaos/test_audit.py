@@ -91,4 +91,5 @@ def test_a_log_is_read_on_from_where_it_ended_and_never_half_a_line(tmp_path: Pa
 
 def test_requests_of_others_are_left_out() -> None:
     foreign = {**event(0, "a", "get", "nodes"), "user": {"username": "somebody"}}
-    assert of_user([foreign, event(1, "a", "get", "nodes")], "us") == [event(1, "a", "get", "nodes")]
+    nobody = {**event(0, "a", "get", "nodes"), "user": {}}
+    assert of_user([foreign, nobody, event(1, "a", "get", "nodes")], "us") == [event(1, "a", "get", "nodes")]
