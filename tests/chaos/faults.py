@@ -19,6 +19,7 @@ from hack.localcluster.controllers import NAMESPACE
 from hack.localcluster.polling import wait_until
 from tests.chaos.arena import FLOW, LEASE_DURATION, NO_SHARE, OCCUPANT, UNLIMITED, Arena
 from tests.chaos.world import MERGE, path
+from tests.contract.api_server import ApiServer
 from tests.contract.conftest import connect
 from tests.integration.test_estate import ACCOUNT
 
@@ -27,6 +28,7 @@ RIVAL_PAUSE = 0.002  # seconds between two writes of a rival
 JUMPS = (-10 * 365 * 86400.0, -3600.0, -30.0, 30.0, 3600.0, 10 * 365 * 86400.0)  # seconds
 
 OCCUPATION = 10.0  # seconds that it takes at most
+ANSWER_TIME = 0.1  # seconds in which the server answers a request that it refuses
 SCHEMA_HEADER = "X-Kubernetes-Pf-Flowschema-Uid"
 
 Struck = Iterator[None]
@@ -198,7 +200,7 @@ def _rival(arena: Arena, ending: threading.Event) -> None:
     api.close()
 
 
-def _everything(api: Any, resource: str) -> list[str]:
+def _everything(api: ApiServer, resource: str) -> list[str]:
     reply = api.get(path(resource))
     if reply.code != 200:
         return []
@@ -243,24 +245,50 @@ def out_of_share(arena: Arena) -> Struck:
 
 @contextmanager
 def _occupied(arena: Arena, schema: str) -> Iterator[None]:
-    """Holds the one seat that even a level without a share gives, by a request whose body does not come."""
+    """Holds the one seat that even a level without a share gives."""
     api = connect("occupant", arena.replicas[0].direct)
     nodes = path("nodes")
     wait_until(lambda: api.get(nodes).headers.get(SCHEMA_HEADER) == schema, OCCUPATION, "the effect of a FlowSchema")
-    address = urlsplit(api.url)
-    assert address.hostname is not None
-    occupant = http.client.HTTPSConnection(address.hostname, address.port, context=api.tls)
-    occupant.putrequest("POST", path("configmaps"))
-    headers = {"Authorization": api.authorization, "Content-Type": "application/json", "Content-Length": "100"}
-    for name, value in {**headers, "User-Agent": OCCUPANT}.items():
-        occupant.putheader(name, value)
-    occupant.endheaders()
+    occupant = _endless_request(api)
+
+    def is_seated() -> bool:
+        nonlocal occupant
+        if _is_answered(occupant):
+            # Somebody else had the seat when it came.
+            occupant.close()
+            occupant = _endless_request(api)
+        return api.get(nodes).code == 429 and not _is_answered(occupant)
+
     try:
-        wait_until(lambda: api.get(nodes).code == 429, OCCUPATION, "the refusal of a request that has no seat")
+        wait_until(is_seated, OCCUPATION, "the refusal of a request that has no seat")
         yield
     finally:
         occupant.close()
         api.close()
+
+
+def _endless_request(api: ApiServer) -> http.client.HTTPSConnection:
+    """A request whose body does not come."""
+    address = urlsplit(api.url)
+    assert address.hostname is not None
+    connection = http.client.HTTPSConnection(address.hostname, address.port, context=api.tls)
+    connection.putrequest("POST", path("configmaps"))
+    headers = {"Authorization": api.authorization, "Content-Type": "application/json", "Content-Length": "100"}
+    for name, value in {**headers, "User-Agent": OCCUPANT}.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    return connection
+
+
+def _is_answered(connection: http.client.HTTPSConnection) -> bool:
+    connection.sock.settimeout(ANSWER_TIME)
+    try:
+        connection.sock.recv(1)
+    except TimeoutError:
+        return False
+    except OSError:
+        pass  # the server has reset it
+    return True
 
 
 # -- the menu ---------------------------------------------------------------------------------------------------------
