@@ -34,6 +34,14 @@ class Node(KubeObject, frozen=True, kw_only=True):
 
     status: NodeStatus = NodeStatus()
 
+    @classmethod
+    def decode(cls, raw: bytes | msgspec.Raw) -> Self:
+        """Keeps equal parts once: nodes of one type hardly differ in what they offer, and their conditions too."""
+        node = super().decode(raw)
+        # The conditions also for themselves: real machines of one type differ by some KiB of memory.
+        status = replace(node.status, conditions=shared(node.status.conditions))
+        return replace(node, status=shared(status))
+
     @property
     def labels(self) -> Mapping[str, str]:
         return self.metadata.labels

@@ -596,6 +596,13 @@ class Client:
             payload = msgspec.json.encode(body)
             headers["Content-Type"] = content_type
         request = HttpRequest(method, path, query, headers, payload, self._options.timeout)
+        try:
+            # Setting up retries costs more than all else here, and nearly every request succeeds at once.
+            return await self._send_once(request)
+        except (ApiError, TransportError) as error:
+            if not _repeatable(error, method, content_type):
+                raise
+            failed = error
         retrying = AsyncRetrying(
             stop=stop_after_attempt(self._options.attempts),
             retry=retry_if_exception(lambda error: _repeatable(error, method, content_type)),
@@ -606,7 +613,10 @@ class Client:
         tries = count(1)
 
         async def send() -> HttpResponse:
-            return await self._send_once(replace(request, attempt=next(tries)))
+            attempt = next(tries)
+            if attempt == 1:
+                raise failed
+            return await self._send_once(replace(request, attempt=attempt))
 
         return cast(HttpResponse, await retrying(send))
 

@@ -5,7 +5,7 @@ while it waits, or while it is worked on, become one look at what it is by then.
 """
 
 import asyncio
-import uuid
+import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -290,7 +290,7 @@ class Controller:
             "controllerKind": resource.kind if resource else "",
             "namespace": request.namespace,
             "name": request.name,
-            "reconcileID": uuid.uuid4().hex[:12],
+            "reconcileID": secrets.token_hex(6),
         }
         return {name: value for name, value in fields.items() if value}
 

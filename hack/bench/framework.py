@@ -1,214 +1,213 @@
-"""The framework alone, without a cluster: its queue, and decoding a list beside the official client's informer."""
+"""The framework alone, without a cluster: its queue and its loop, and beside other libraries' its informer.
+
+Every library works in processes of its own against a server of prepared answers, without TLS and in JSON, in turns and
+several times. What is compared is CPU time and memory, which a busy machine changes less than it does the time.
+"""
 
 import asyncio
-import gc
-import json
 import time
-import tracemalloc
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Sequence
 
 import uvloop
 
-from controllers.runtime import Key, KubeObject, Projection, Resource
-from controllers.runtime.cache import Store
-from controllers.runtime.client import decode_page
+from controllers.runtime import Client, ClientOptions, Key, Manager
+from controllers.runtime.options import ManagerOptions
+from controllers.runtime.reconcile import DONE, Request, Result
+from controllers.runtime.transport import AiohttpTransport, Credentials
 from controllers.runtime.workqueue import AsyncWorkQueue
+from hack.bench import contest
+from hack.bench.contest import CLIENT_GO, FRAMEWORK, KOPF, OFFICIAL, Entrant, Figures, Server, Standings
+from hack.bench.objects import POD_BYTES
 from hack.bench.plan import Plan
 from hack.bench.report import Comparison, Table
 
-POD_BYTES = 4096
-MEMORY_SAMPLE = 500  # pods whose memory is traced; tracing all of them would take minutes
-
-
-class PodSpec(Projection, frozen=True, kw_only=True):
-    node_name: str = ""
-
-
-class PodStatus(Projection, frozen=True, kw_only=True):
-    phase: str = ""
-    pod_ip: str = ""
-
-
-class Pod(KubeObject, frozen=True, kw_only=True):
-    """What a controller would read of a pod."""
-
-    resource: ClassVar[Resource] = Resource("", "v1", "pods", "Pod", namespaced=True)
-
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+FEW_PENDING = 1000  # keys in a queue whose workers keep up
+MS = 1000.0  # per second
+KIB = 1024.0  # per MiB
+TICK, IDLE_TIMERS = 0.001, 1000  # seconds, and how many such timers tell how busy the machine is
 
 
 def measure(plan: Plan) -> list[Table]:
-    """Queue and decoding. Where the official client cannot read the list, its column is missing and a line says why."""
-    return [_queue(plan), *_decoding(plan)]
+    """Everything. Where a library is missing its rows are, and a line says why."""
+    present, absent = contest.entrants()
+    for name, reason in absent.items():
+        print(f"not compared with {name}: {reason}\n")
+    with contest.canned(pods=plan.pods) as server:
+        tables = [_listing(plan, server, present), _watching(plan, server, present), _latency(plan, server, present)]
+    return [_queue(plan), _loop(plan), *tables, _nodes(plan), _stall(plan)]
+
+
+# -- in this process --------------------------------------------------------------------------------------------------
 
 
 def _queue(plan: Plan) -> Table:
-    queue, plain = [], []
-    for _ in range(plan.repeats):
-        queue.append(plan.queue_keys / uvloop.run(_through_work_queue(plan.queue_keys)) / 1000)
-        plain.append(plan.queue_keys / uvloop.run(_through_plain_queue(plan.queue_keys)) / 1000)
-    row = Comparison("add, get and done", "k/s", queue, plain, higher_is_better=True)
-    return Table(f"Work queue, {plan.queue_keys:,} keys", [row], base="asyncio.Queue")
-
-
-async def _through_work_queue(count: int) -> float:
-    queue = AsyncWorkQueue[Key]()
-    keys = [Key("default", f"object-{number}") for number in range(count)]
-    began = time.perf_counter()
-    for key in keys:
-        queue.add(key)
-    for _ in keys:
-        item = await queue.get()
-        assert item is not None
-        queue.done(item.key)
-    return time.perf_counter() - began
-
-
-async def _through_plain_queue(count: int) -> float:
-    queue: asyncio.Queue[Key] = asyncio.Queue()
-    keys = [Key("default", f"object-{number}") for number in range(count)]
-    began = time.perf_counter()
-    for key in keys:
-        queue.put_nowait(key)
-    for _ in keys:
-        await queue.get()
-        queue.task_done()
-    return time.perf_counter() - began
-
-
-def _decoding(plan: Plan) -> list[Table]:
-    title = f"List of {plan.pods:,} pods of {POD_BYTES // 1024} KB, decoded into a cache"
-    body, sample = pod_list(plan.pods), pod_list(min(plan.pods, MEMORY_SAMPLE))
-    ours: list[float] = []
-    base: list[float] = []
-    try:
-        official = _official_decoder()
+    rows = []
+    for name, pending in (("all pending at once", plan.queue_keys), (f"{FEW_PENDING:,} pending", FEW_PENDING)):
+        ours, base = [], []
         for _ in range(plan.repeats):
-            ours.append(_seconds(lambda: into_our_cache(body)))
-            base.append(_seconds(lambda: official(body)))
-        kept, base_kept = [_kept_kib(into_our_cache, sample)], [_kept_kib(official, sample)]
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        print(f"{title}: not compared, as kubernetes.informer's decoder does not run here: {error}\n")
-        return []
-    return [
-        Table(
-            title,
-            [
-                Comparison("time", "s", ours, base, goal=0.1),
-                Comparison("memory per object", "KiB", kept, base_kept, goal=0.1),
-            ],
-            base="kubernetes.informer",
-        )
+            ours.append(plan.queue_keys / uvloop.run(_through_work_queue(plan.queue_keys, pending)) / 1000)
+            base.append(plan.queue_keys / uvloop.run(_through_plain_queue(plan.queue_keys, pending)) / 1000)
+        rows.append(Comparison(name, "k/s", ours, base, 300.0, higher_is_better=True, absolute=True))
+    title = f"Work queue, {plan.queue_keys:,} keys added, got and done, per second of CPU time"
+    return Table(title, rows, base="asyncio.Queue")
+
+
+async def _through_work_queue(count: int, pending: int) -> float:
+    """CPU seconds for so many keys, so many of them at a time."""
+    queue = AsyncWorkQueue[Key]()
+    keys = _keys(count)
+    began = time.process_time()
+    for begin in range(0, count, pending):
+        some = keys[begin : begin + pending]
+        for key in some:
+            queue.add(key)
+        for _ in some:
+            item = await queue.get()
+            assert item is not None
+            queue.done(item.key)
+    return time.process_time() - began
+
+
+async def _through_plain_queue(count: int, pending: int) -> float:
+    queue: asyncio.Queue[Key] = asyncio.Queue()
+    keys = _keys(count)
+    began = time.process_time()
+    for begin in range(0, count, pending):
+        some = keys[begin : begin + pending]
+        for key in some:
+            queue.put_nowait(key)
+        for _ in some:
+            await queue.get()
+            queue.task_done()
+    return time.process_time() - began
+
+
+def _keys(count: int) -> list[Key]:
+    return [Key("default", f"object-{number}") for number in range(count)]
+
+
+class _Nothing:
+    """A reconciler that does nothing but count."""
+
+    def __init__(self, count: int) -> None:
+        self.done = asyncio.Event()
+        self._left = count
+
+    async def reconcile(self, _: Request) -> Result:
+        self._left -= 1
+        if self._left == 0:
+            self.done.set()
+        return DONE
+
+
+def _loop(plan: Plan) -> Table:
+    rates = [plan.reconciles / uvloop.run(_through_controller(plan.reconciles)) / 1000 for _ in range(plan.repeats)]
+    row = Comparison("reconciles that do nothing", "k/s", rates, goal=20.0, higher_is_better=True, absolute=True)
+    return Table(f"Controller, {plan.reconciles:,} keys, with metrics and log fields, per second of CPU time", [row])
+
+
+async def _through_controller(count: int) -> float:
+    """CPU seconds for so many keys through a whole controller. No request is sent."""
+    client = Client(AiohttpTransport(Credentials()), ClientOptions(field_manager="bench"))
+    reconciler = _Nothing(count)
+    controller = Manager(client, ManagerOptions()).controller("bench").reconciles_with(reconciler)
+    keys = _keys(count)
+    began = time.process_time()
+    for key in keys:
+        controller.enqueue(key)
+    running = asyncio.create_task(controller.run())
+    await reconciler.done.wait()
+    seconds = time.process_time() - began
+    controller.stop()
+    await running
+    return seconds
+
+
+# -- beside other libraries -------------------------------------------------------------------------------------------
+
+
+def _listing(plan: Plan, server: Server, entrants: Sequence[Entrant]) -> Table:
+    cpu, seconds, memory = Standings(), Standings(), Standings()
+    for _ in range(plan.repeats):
+        for entrant in entrants:
+            one, every = _one_and_all(entrant, server, "list", "pods", plan.pods)
+            cpu.add(entrant, every.told["cpu"] - one.told["cpu"])
+            seconds.add(entrant, every.told["seconds"] - one.told["seconds"])
+            if entrant.name != KOPF:  # which keeps no objects
+                memory.add(entrant, _kib_each(one, every, plan.pods))
+    rows = [
+        *cpu.rows("CPU time", "s", {OFFICIAL: 0.1, CLIENT_GO: 1.5}),
+        *seconds.rows("time", "s"),
+        *memory.rows("memory per object", "KiB", {OFFICIAL: 0.1}),
     ]
+    size = POD_BYTES // 1024
+    return Table(f"List of {plan.pods:,} pods of {size} KB, until every handler has heard of all", rows, base="other")
 
 
-def into_our_cache(body: bytes) -> Store[Pod]:
-    """What our informer does with a page."""
-    store = Store[Pod]()
-    store.replace(decode_page(Pod, body).items)
-    return store
+def _one_and_all(entrant: Entrant, server: Server, mode: str, resource: str, count: int) -> tuple[Figures, Figures]:
+    """What a process costs that lists a single object, and one that lists all: the rest is what the objects cost."""
+    server.tell("show", **{resource: 1})
+    one = contest.run(entrant, server, mode, objects=1)
+    server.tell("show", **{resource: count})
+    return one, contest.run(entrant, server, mode, objects=count)
 
 
-def _official_decoder() -> Callable[[bytes], Any]:
-    """What ``kubernetes.informer`` does with a list: the generated models, in a dict by name."""
-    from kubernetes.client import ApiClient
-
-    client = ApiClient()
-
-    def decode(body: bytes) -> Any:
-        pods = client.deserialize(body.decode(), "V1PodList", "application/json").items
-        return {f"{pod.metadata.namespace}/{pod.metadata.name}": pod for pod in pods}
-
-    return decode
+def _kib_each(one: Figures, every: Figures, count: int) -> float:
+    return (every.resident - one.resident) * KIB / (count - 1)
 
 
-def _seconds(decode: Callable[[], Any]) -> float:
-    gc.collect()
-    began = time.perf_counter()
-    decode()
-    return time.perf_counter() - began
+def _watching(plan: Plan, server: Server, entrants: Sequence[Entrant]) -> Table:
+    rates = Standings()
+    for _ in range(plan.repeats):
+        for entrant in entrants:
+            figures = contest.run(entrant, server, "watch", objects=plan.pods, events=plan.pods)
+            rates.add(entrant, plan.pods / figures.told["cpu"] / 1000)
+    goal = Comparison("alone", "k/s", rates.ours, goal=15.0, higher_is_better=True, absolute=True)
+    rows = [goal, *rates.rows("", "k/s", higher_is_better=True)]
+    return Table(f"Watch, a burst of {plan.pods:,} events, per second of CPU time", rows, base="other")
 
 
-def _kept_kib(decode: Callable[[bytes], Any], body: bytes) -> float:
-    """Memory that is held per pod once the list is in the cache."""
-    count = len(json.loads(body)["items"])
-    decode(body)  # imports and type information that are made once must not count
-    gc.collect()
-    tracemalloc.start()
-    cache = decode(body)
-    gc.collect()
-    kept, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    del cache
-    return kept / count / 1024
+def _latency(plan: Plan, server: Server, entrants: Sequence[Entrant]) -> Table:
+    half, most = Standings(), Standings()
+    count = min(plan.pods, plan.events)
+    for _ in range(plan.repeats):
+        for entrant in entrants:
+            figures = contest.run(entrant, server, "latency", objects=plan.pods, events=count, rate=plan.events_rate)
+            half.add(entrant, figures.told["p50"] * MS)
+            most.add(entrant, figures.told["p99"] * MS)
+    rows = [
+        Comparison("p99, alone", "ms", most.ours, goal=5.0, absolute=True),
+        *half.rows("p50", "ms"),
+        *most.rows("p99", "ms"),
+    ]
+    title = f"From the server's event until it is reconciled, {plan.events_rate:,.0f} events per second"
+    return Table(title, rows, base="other")
 
 
-def pod_list(count: int) -> bytes:
-    """A list as a server sends it, each pod with managed fields, probes, volumes and conditions."""
-    items = [_pod(number) for number in range(count)]
-    document = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1000"}, "items": items}
-    return json.dumps(document, separators=(",", ":")).encode()
+def _nodes(plan: Plan) -> Table:
+    count = plan.resident
+    with contest.canned(nodes=count) as server:
+        runs = [_one_and_all(FRAMEWORK, server, "nodes", "nodes", count) for _ in range(plan.repeats)]
+    each = [_kib_each(one, every, count) for one, every in runs]
+    row = Comparison("memory per node", "KiB", each, goal=3.0, absolute=True)
+    return Table(f"Cache of {plan.resident:,} nodes, as the estate's controllers read them", [row])
 
 
-def _pod(number: int) -> dict[str, Any]:
-    at = "2026-01-01T00:00:00Z"
-    name = f"worker-{number:06}"
-    fields = {"f:metadata": {"f:labels": {".": {}, "f:app": {}, "f:rack": {}}}, "f:spec": {"f:containers": {}}}
-    pod: dict[str, Any] = {
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": f"00000000-0000-4000-8000-{number:012}",
-            "resourceVersion": str(number),
-            "creationTimestamp": at,
-            "labels": {"app": "worker", "rack": str(number % 20), "pod-template-hash": "6d4cf56db6"},
-            "annotations": {"example.com/padding": ""},
-            "ownerReferences": [
-                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "worker", "uid": "1", "controller": True}
-            ],
-            "managedFields": [
-                {
-                    "manager": manager,
-                    "operation": "Update",
-                    "apiVersion": "v1",
-                    "time": at,
-                    "fieldsType": "FieldsV1",
-                    "fieldsV1": fields,
-                }
-                for manager in ("kube-controller-manager", "kubelet")
-            ],
-        },
-        "spec": {
-            "nodeName": f"node-{number % 1000}",
-            "containers": [_container(index) for index in range(2)],
-            "volumes": [{"name": f"volume-{index}", "emptyDir": {}} for index in range(3)],
-            "tolerations": [{"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-            "serviceAccountName": "default",
-            "restartPolicy": "Always",
-        },
-        "status": {
-            "phase": "Running",
-            "podIP": f"10.0.{number % 256}.{number // 256 % 256}",
-            "startTime": at,
-            "conditions": [
-                {"type": sort, "status": "True", "lastTransitionTime": at}
-                for sort in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
-            ],
-        },
-    }
-    missing = POD_BYTES - len(json.dumps(pod, separators=(",", ":")))
-    pod["metadata"]["annotations"]["example.com/padding"] = "x" * max(0, missing)
-    return pod
+def _stall(plan: Plan) -> Table:
+    longest, idle = [], []
+    with contest.canned(pods=plan.stalled) as server:
+        for _ in range(plan.repeats):
+            idle.append(uvloop.run(_idle_stall()) * MS)
+            longest.append(contest.run(FRAMEWORK, server, "stall", objects=plan.stalled).told["longest"] * MS)
+    row = Comparison("longest stall of the event loop", "ms", longest, idle, 30.0, absolute=True)
+    return Table(f"List of {plan.stalled:,} pods, page by page", [row], base="nothing going on")
 
 
-def _container(index: int) -> dict[str, Any]:
-    return {
-        "name": f"main-{index}",
-        "image": "registry.example.com/worker:1.0",
-        "env": [{"name": f"VARIABLE_{number}", "value": "some value"} for number in range(4)],
-        "resources": {"limits": {"cpu": "4", "memory": "16Gi"}, "requests": {"cpu": "2", "memory": "8Gi"}},
-        "volumeMounts": [{"name": f"volume-{number}", "mountPath": f"/data/{number}"} for number in range(3)],
-        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 10},
-    }
+async def _idle_stall() -> float:
+    """How late a short timer is at most in a process that does nothing else: the machine's own delays."""
+    late = 0.0
+    for _ in range(IDLE_TIMERS):
+        due = time.perf_counter() + TICK
+        await asyncio.sleep(TICK)
+        late = max(late, time.perf_counter() - due)
+    return late

@@ -9,6 +9,8 @@ import pytest
 
 from controllers.runtime import Client, ClientOptions, Key, KubeObject, Resource, Selection
 from controllers.runtime.cache import Informer, InformerOptions
+from controllers.runtime.cache.feed import NOBODY
+from controllers.runtime.errors import ResourceVersionTooLarge
 from controllers.runtime.testing import eventually
 from controllers.runtime.transport import AiohttpTransport, Credentials
 from tests.contract.api_server import ApiServer
@@ -143,3 +145,17 @@ def test_a_cache_of_two_namespaces_sees_what_each_of_them_selects(server: ApiSer
 
     asyncio.run(scenario())
     server.send("DELETE", f"/api/v1/namespaces/{other}")
+
+
+def test_a_list_of_nobody_tells_whether_a_version_is_reached(server: ApiServer, namespace: str) -> None:
+    nobody = Selection(namespace, fields=f"metadata.name={NOBODY}")
+
+    async def scenario() -> None:
+        async with client_of(server) as client:
+            made = await client.create(ConfigMap, body("there", namespace))
+            version = made.metadata.resource_version
+            assert (await client.list_page(ConfigMap, nobody, limit=0, resource_version=version)).items == ()
+            with pytest.raises(ResourceVersionTooLarge):
+                await client.list_page(ConfigMap, nobody, limit=0, resource_version=str(int(version) + 1_000_000))
+
+    asyncio.run(scenario())

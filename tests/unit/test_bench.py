@@ -1,9 +1,14 @@
 """The bench's figures: percentiles, spreads, ratios, verdicts and which writes count as expected."""
 
+import importlib.util
 import json
+import shutil
 import ssl
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,9 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.api.core import Node
-from controllers.runtime import ObjectMeta
-from hack.bench import framework, lanes, sandbox
+from controllers.runtime import Key, ObjectMeta
+from controllers.runtime.client import decode_event, decode_page
+from hack.bench import contest, framework, lanes, objects, sandbox
 from hack.bench.audit import AuditLog
+from hack.bench.canned import Canned, EventTemplate
+from hack.bench.contest import Entrant, EntrantError, Standings
+from hack.bench.entrants import meter, ours
 from hack.bench.expectations import CREATION, DELETION, IDLE, PUBLICATION, QUIET_ESTATE, Needed, judged
 from hack.bench.lanes import Target
 from hack.bench.plan import Plan
@@ -218,15 +227,6 @@ def test_the_json_file_has_every_value(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out
 
 
-def test_synthetic_pods_have_the_announced_size_and_all_reach_the_cache() -> None:
-    body = framework.pod_list(50)
-    store = framework.into_our_cache(body)
-    pods = store.list("default")
-    assert len(pods) == 50
-    assert {pod.status.phase for pod in pods} == {"Running"}
-    assert framework.POD_BYTES <= len(body) / 50 <= framework.POD_BYTES * 1.1
-
-
 def test_the_bare_writes_of_a_node_are_those_that_its_controllers_have() -> None:
     target = Target("127.0.0.1", 6443, ssl.create_default_context(), "token")
     node = Node(metadata=ObjectMeta(name="n1", uid="u1"))
@@ -238,3 +238,120 @@ def test_the_bare_writes_of_a_node_are_those_that_its_controllers_have() -> None
         slices = [body["spec"] for body in bodies if body["kind"] == "ResourceSlice"]
         assert all(isinstance(device["name"], str) for spec in slices for device in spec["devices"])
         assert all(spec["pool"]["resourceSliceCount"] == 1 for spec in slices)
+
+
+def test_synthetic_pods_have_the_announced_size_and_one_version_each() -> None:
+    pods = [objects.pod(number) for number in range(50)]
+    sizes = {len(objects.encoded(pod)) for pod in pods}
+    assert min(sizes) >= objects.POD_BYTES
+    assert max(sizes) <= objects.POD_BYTES * 1.01
+    assert len({pod["metadata"]["resourceVersion"] for pod in pods}) == 50
+
+
+def test_pages_of_the_prepared_list_make_up_the_whole() -> None:
+    canned = Canned.holding(pods=7, nodes=0)
+    first = decode_page(ours.Pod, canned.page("pods", 3, 0))
+    second = decode_page(ours.Pod, canned.page("pods", 3, int(first.continue_token)))
+    last = decode_page(ours.Pod, canned.page("pods", 3, int(second.continue_token)))
+    assert last.continue_token == ""
+    whole = decode_page(ours.Pod, canned.page("pods", 0, 0))
+    assert (*first.items, *second.items, *last.items) == whole.items
+    assert len({pod.key for pod in whole.items}) == 7
+
+
+def test_a_prepared_list_can_be_cut_short() -> None:
+    canned = Canned.holding(pods=7, nodes=3)
+    canned.shown = {"pods": 1}
+    assert len(decode_page(ours.Pod, canned.page("pods", 0, 0)).items) == 1
+    assert len(decode_page(Node, canned.page("nodes", 0, 0)).items) == 3
+
+
+def test_a_prepared_event_tells_its_version_and_how_old_it_is() -> None:
+    line = EventTemplate.of(4).line(1234)
+    event = decode_event(ours.Pod, line)
+    assert (event.type, event.resource_version) == ("MODIFIED", "1234")
+    assert event.object is not None
+    assert event.object.key == Key("default", objects.pod(4)["metadata"]["name"])
+    assert json.loads(line)["object"]["kind"] == "Pod"
+    age = meter.age(event.object.metadata.annotations)
+    assert age is not None
+    assert age >= 0.0
+
+
+def test_what_came_with_a_list_has_no_age() -> None:
+    assert meter.age({objects.DUE: ""}) is None
+    assert meter.age(None) is None
+
+
+def test_standings_put_ours_beside_each_other_one() -> None:
+    other = Entrant("other", ())
+    standings = Standings()
+    for value in (1.0, 2.0):
+        standings.add(contest.FRAMEWORK, value)
+        standings.add(other, value * 4)
+    assert standings.rows("CPU time", "s", {"other": 0.3}) == [
+        Comparison("CPU time beside other", "s", [1.0, 2.0], [4.0, 8.0], 0.3)
+    ]
+
+
+def test_whoever_is_not_installed_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GPU_MIRAGE_CACHE", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    present, absent = contest.entrants()
+    assert [entrant.name for entrant in present] == [contest.OURS, contest.OFFICIAL]
+    assert set(absent) == {contest.CLIENT_GO, contest.KOPF}
+    assert "Go is not on the PATH" in absent[contest.CLIENT_GO]
+    assert "pip install" in absent[contest.KOPF]
+
+
+def test_client_go_is_built_once_for_each_state_of_its_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GPU_MIRAGE_CACHE", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda _: "/go")
+    commands: list[list[str]] = []
+
+    def build(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        Path(command[command.index("-o") + 1]).write_text("program")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", build)
+    first = contest.build_client_go()
+    assert contest.build_client_go() == first
+    assert len(commands) == 1
+    assert first.is_relative_to(tmp_path)
+    assert list(first.parent.iterdir()) == [first]
+
+
+def test_a_build_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GPU_MIRAGE_CACHE", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda _: "/go")
+    failed = subprocess.CompletedProcess([], 1, "", "no such module")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(EntrantError, match="no such module"):
+        contest.build_client_go()
+
+
+def test_an_entrant_that_ends_too_early_is_an_error() -> None:
+    broken = Entrant("broken", (sys.executable, "-c", "raise SystemExit(3)"))
+    with pytest.raises(EntrantError, match="code 3"):
+        contest.run(broken, contest.Server("http://127.0.0.1:1"), "list", objects=1)
+
+
+def test_every_figure_of_the_framework_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    official = Entrant(contest.OFFICIAL, contest.python("official"))
+    monkeypatch.setattr(contest, "entrants", lambda: ([contest.FRAMEWORK, official], {contest.KOPF: "not here"}))
+    plan = Plan(repeats=1, pods=200, resident=60, stalled=60, reconciles=50, queue_keys=50, events=20)
+    tables = framework.measure(plan)
+    rows = {(table.title.split(",")[0].split(" ")[0], row.name): row for table in tables for row in table.rows}
+    assert {name for name, row in rows.items() if row.goal is not None} == {
+        ("Work", "all pending at once"),
+        ("Work", "1,000 pending"),
+        ("Controller", "reconciles that do nothing"),
+        ("List", "CPU time beside kubernetes.informer"),
+        ("List", "memory per object beside kubernetes.informer"),
+        ("Watch", "alone"),
+        ("From", "p99, alone"),
+        ("Cache", "memory per node"),
+        ("List", "longest stall of the event loop"),
+    }

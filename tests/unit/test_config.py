@@ -103,6 +103,7 @@ def test_the_kustomizations_are_those_that_are_documented() -> None:
         "config/overlays/all-in-one",
         "config/overlays/kind",
         "config/overlays/kwok",
+        "config/overlays/production",
         "config/samples",
         "config/topology",
         "crds",
@@ -319,6 +320,25 @@ def test_disruption_budget_component_guards_the_controllers_pods(tmp_path: Path)
     assert budget["spec"]["selector"]["matchLabels"].items() <= pods.items()
     assert budget["spec"]["maxUnavailable"] == 1
     assert OURS.items() <= budget["metadata"]["labels"].items()
+
+
+def test_production_has_a_second_replica_that_waits_for_the_lease_of_the_first() -> None:
+    manifests = build("config/overlays/production")
+    deployment = only(manifests, "Deployment")
+    pods = deployment["spec"]["template"]
+    assert deployment["spec"]["replicas"] == 2
+    assert deployment["spec"]["strategy"]["type"] == "RollingUpdate"
+    assert pods["spec"]["containers"][0]["args"][-1] == "--leader-elect"
+    budget = only(manifests, "PodDisruptionBudget")
+    assert budget["spec"]["selector"]["matchLabels"].items() <= pods["metadata"]["labels"].items()
+    leases = [
+        rule
+        for manifest in manifests
+        if manifest["kind"] == "Role"
+        for rule in manifest["rules"]
+        if rule["resources"] == ["leases"]
+    ]
+    assert {verb for rule in leases for verb in rule["verbs"]} == {"get", "create", "update"}
 
 
 def test_sample_workers_claim_the_channel_of_the_sample_domain() -> None:

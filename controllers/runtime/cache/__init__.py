@@ -6,7 +6,7 @@ from controllers.runtime.cache.handlers import AsyncChangeHandler, Registration
 from controllers.runtime.cache.informer import Informer, Statistics
 from controllers.runtime.cache.intake import Transform
 from controllers.runtime.cache.pool import InformerPool
-from controllers.runtime.cache.reflector import Action, ListPage, Reflector, Replacement, StreamList, Wait, Watch
+from controllers.runtime.cache.reflector import Action, Check, ListPage, Reflector, Replacement, StreamList, Wait, Watch
 from controllers.runtime.cache.store import MutationDetector, Reader, Store
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Change",
     "ChangeHandler",
     "ChangeType",
+    "Check",
     "Happening",
     "Informer",
     "InformerObserver",

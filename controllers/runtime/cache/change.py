@@ -1,11 +1,10 @@
 """Changes: what an informer tells its handlers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from controllers.runtime.cache.store import Store
 from controllers.runtime.meta import Key, KubeObject
 
 T = TypeVar("T", bound=KubeObject)
@@ -60,18 +59,18 @@ def change_between(old: T | None, new: T, *, initial: bool = False) -> Change[T]
     return Change(ChangeType.UPDATED, old, new)
 
 
-def changes_of_list(store: Store[T], namespace: str, items: dict[Key, T], *, initial: bool) -> list[Change[T]]:
-    """From the store, or one namespace of it, to a fresh list.
+def changes_of_list(before: Mapping[Key, T], after: Mapping[Key, T], *, initial: bool) -> Iterator[Change[T]]:
+    """From one state of a namespace, or of everything, to the next; made as they are asked for.
 
     Deletions come first, so that nothing is ever there twice under two names.
     """
-    deletions = [
-        Change(ChangeType.DELETED, old, None, final_state_unknown=True)
-        for old in store.list(namespace)
-        if old.key not in items
-    ]
-    others = [change_between(store.get(item.key), item, initial=initial) for item in items.values()]
-    return deletions + [change for change in others if change is not None]
+    for key, old in before.items():
+        if key not in after:
+            yield Change(ChangeType.DELETED, old, None, final_state_unknown=True)
+    for key, new in after.items():
+        change = change_between(before.get(key), new, initial=initial)
+        if change is not None:
+            yield change
 
 
 def merged(before: Change[T], after: Change[T]) -> Change[T] | None:

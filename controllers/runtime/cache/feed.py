@@ -5,8 +5,8 @@ An informer has one for each selection that it follows.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
@@ -14,6 +14,7 @@ from controllers.runtime import logs
 from controllers.runtime.cache.change import Change
 from controllers.runtime.cache.intake import Intake, Transform
 from controllers.runtime.cache.reflector import (
+    Check,
     ListPage,
     Reflector,
     Replacement,
@@ -31,6 +32,9 @@ from controllers.runtime.meta import KubeObject, Resource
 T = TypeVar("T", bound=KubeObject)
 
 logger = logs.get_logger(__name__)
+
+NOBODY = "nobody.invalid"
+"""A name that no object has: a list of it costs nothing and yet tells whether the server has reached a version."""
 
 STREAM_WARNING = 10.0
 STREAM_PATIENCE = 60.0
@@ -72,7 +76,7 @@ class InformerOptions:
 class Audience(Protocol[T]):
     """Who is told what a feed has brought into the store."""
 
-    async def replaced(self, feed: "Feed[T]", changes: list[Change[T]]) -> None:
+    async def replaced(self, feed: "Feed[T]", changes: Iterator[Change[T]]) -> None:
         """A complete list is in the store."""
         ...
 
@@ -140,6 +144,8 @@ class Feed(Generic[T]):
                     await self._stream(stream)
                 case Watch() as watch:
                     await self._watch(watch)
+                case Check() as check:
+                    await self._check(check)
 
     async def _list(self, action: ListPage) -> None:
         try:
@@ -158,6 +164,20 @@ class Feed(Generic[T]):
         replacement = self._reflector.page_received(page, self._clock.monotonic())
         if replacement is not None:
             await self._replace(replacement)
+
+    async def _check(self, action: Check) -> None:
+        fields = ",".join(filter(None, (self.selection.fields, f"metadata.name={NOBODY}")))
+        try:
+            await self._client.list_page(
+                self._kind,
+                replace(self.selection, fields=fields),
+                limit=0,
+                resource_version=action.resource_version,
+            )
+        except (ApiError, TransportError, DecodeError) as error:
+            self._reflector.check_failed(error, self._clock.monotonic())
+        else:
+            self._reflector.check_passed()
 
     async def _stream(self, action: StreamList) -> None:
         await self._follow(action.resource_version, action.timeout, initial_events=True)
@@ -229,14 +249,16 @@ class Feed(Generic[T]):
     # -- what comes from the server -----------------------------------------------------------------------------------
 
     async def _replace(self, replacement: Replacement[T]) -> bool:
-        try:
-            changes = self.intake.replace(replacement, initial=not self.synced)
-        except Exception as error:  # noqa: BLE001 - what one list does to an index may be mended by the next
-            self._list_refused(error)
-            return False
-        self.lists += 1
-        self._observe(Happening.LIST)
-        await self._audience.replaced(self, changes)
+        # Filing makes as many containers again as the list brought: a full collection meanwhile would stall everything.
+        with collector_paused():
+            try:
+                changes = await self.intake.replace(replacement, initial=not self.synced)
+            except Exception as error:  # noqa: BLE001 - what one list does to an index may be mended by the next
+                self._list_refused(error)
+                return False
+            self.lists += 1
+            self._observe(Happening.LIST)
+            await self._audience.replaced(self, changes)
         return True
 
     def _list_refused(self, error: Exception) -> None:

@@ -5,8 +5,9 @@ It puts the parts together: feeds, which follow the server, the store, which hol
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from controllers.runtime import logs
@@ -31,6 +32,9 @@ logger = logs.get_logger(__name__)
 
 BATCH = 1_000
 """Changes of a list that are handed out at once; between two batches everything else on the event loop gets a turn."""
+
+SLOW = 0.5
+"""Seconds of one batch, or one event, in direct handlers that are worth a warning: nothing else runs meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +220,15 @@ class Informer(Generic[T]):
                     registration.deliver(Change(ChangeType.UPDATED, item, item))
 
     def _hand_out(self, changes: Sequence[Change[T]], registrations: tuple[Registration[T], ...]) -> None:
+        began = self._clock.monotonic()
         for change in changes:
             for registration in registrations:
                 registration.deliver(change)
+        taken = self._clock.monotonic() - began
+        if taken >= SLOW:
+            self._observe(Happening.HANDLER_LAGS)
+            what = "handlers held up the whole process: let slow ones be buffered"
+            logger.warning(what, resource=self._kind.resource, seconds=round(taken, 3), changes=len(changes))
 
     def _handler_failed(self, change: Change[T], error: BaseException) -> None:
         self._handler_errors += 1
@@ -266,14 +276,13 @@ class Informer(Generic[T]):
 
     # -- what the feeds tell ------------------------------------------------------------------------------------------
 
-    async def replaced(self, feed: Feed[T], changes: list[Change[T]]) -> None:
+    async def replaced(self, feed: Feed[T], changes: Iterator[Change[T]]) -> None:
         """A feed has brought a complete list."""
         registrations = self._registrations
         async with self._handing_out:
-            for start in range(0, len(changes), BATCH):
-                if start:
-                    await asyncio.sleep(0)
-                self._hand_out(changes[start : start + BATCH], registrations)
+            while batch := tuple(islice(changes, BATCH)):
+                self._hand_out(batch, registrations)
+                await asyncio.sleep(0)
         feed.synced = True
         if not self.synced and all(each.synced for each in self._feeds.values()):
             self._all_synced()
@@ -342,6 +351,8 @@ def _selections(kind: type[KubeObject], selection: Selection | Sequence[Selectio
     namespaces = [each.namespace for each in selections]
     if not selections:
         raise ConfigurationError(f"the informer of {kind.resource} selects nothing: give it one selection at least")
+    if not kind.resource.namespaced and any(namespaces):
+        raise ConfigurationError(f"the informer of {kind.resource} selects a namespace, but the kind has none: drop it")
     if len(selections) > 1 and ("" in namespaces or len(set(namespaces)) < len(namespaces)):
         told = ", ".join(each or "all" for each in namespaces)
         raise ConfigurationError(

@@ -6,7 +6,8 @@ its versions, and ``unreadable`` counts it for as long as that lasts. The same h
 index cannot take.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from controllers.runtime import logs
@@ -20,6 +21,9 @@ from controllers.runtime.meta import Key, KubeObject, Resource
 T = TypeVar("T", bound=KubeObject)
 
 Transform = Callable[[Any], Any]
+
+BATCH = 1_000
+"""Objects of a list that are filed at once."""
 
 logger = logs.get_logger(__name__)
 
@@ -50,18 +54,31 @@ class Intake(Generic[T]):
         """Objects that exist at present and cannot be read."""
         return len(self._unreadable)
 
-    def replace(self, replacement: Replacement[T], *, initial: bool) -> list[Change[T]]:
-        """Swaps what is stored for a complete list. What the store raises leaves everything as it was."""
-        items, refused = self._transformed(replacement.items) if self._transform else (replacement.items, [])
-        undecodable = (*replacement.undecodable, *refused)
-        kept = [old for bad in undecodable if (old := self._last_readable(bad)) is not None]
-        by_key = {item.key: item for item in (*kept, *items)}
-        changes = changes_of_list(self._store, self._namespace, by_key, initial=initial)
-        self._store.replace(by_key.values(), self._namespace)
+    async def replace(self, replacement: Replacement[T], *, initial: bool) -> Iterator[Change[T]]:
+        """Swaps what is stored for a complete list, and makes the changes that this means as they are asked for.
+
+        What the store raises leaves everything as it was.
+        """
+        before = {item.key: item for item in self._store.list(self._namespace)}
+        after: dict[Key, T] = {}
+        undecodable = list(replacement.undecodable)
+        draft = self._store.draft()
+        for start in range(0, len(replacement.items), BATCH):
+            items, refused = self._transformed(replacement.items[start : start + BATCH])
+            undecodable += refused
+            batch = {item.key: item for item in items}
+            draft.add(batch.values())
+            after.update(batch)
+            # With tens of thousands of objects everything else would stand still for as long as this takes.
+            await asyncio.sleep(0)
+        kept = {old.key: old for bad in undecodable if (old := self._last_readable(bad)) is not None}
+        unlisted = {key: old for key, old in kept.items() if key not in after}
+        draft.add(unlisted.values())
+        self._store.adopt(draft, self._namespace)
         known, self._unreadable = self._unreadable, {}
         for bad in undecodable:
             self._note(bad, known)
-        return changes
+        return changes_of_list(before, {**unlisted, **after}, initial=initial)
 
     def take(self, event: WatchEvent[T]) -> Change[T] | None:
         """Brings one event into the store; None where that changes nothing."""
@@ -139,7 +156,9 @@ class Intake(Generic[T]):
             reason=str(bad.error),
         )
 
-    def _transformed(self, items: tuple[T, ...]) -> tuple[list[T], list[Undecodable]]:
+    def _transformed(self, items: tuple[T, ...]) -> tuple[Sequence[T], list[Undecodable]]:
+        if self._transform is None:
+            return items, []
         done: list[T] = []
         refused: list[Undecodable] = []
         for item in items:

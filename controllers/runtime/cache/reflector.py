@@ -87,13 +87,20 @@ class StreamList:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """Find out, by a list of nothing, whether the server has reached ``resource_version``."""
+
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Do nothing before the monotonic time ``until``."""
 
     until: float
 
 
-Action = ListPage | StreamList | Watch | Wait
+Action = ListPage | StreamList | Watch | Check | Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +203,7 @@ class Reflector(Generic[T]):
         self._sends_bookmarks = False
         self._short_watches = 0
         self._broken_streams = 0
+        self._was_absent = False
         self._internal_errors_since: float | None = None
         self._last_error = ""
 
@@ -225,7 +233,7 @@ class Reflector(Generic[T]):
             case Listing(continue_token=token):
                 return ListPage(NEWEST, token, self._page_size)
             case Watching(resource_version=version):
-                return Watch(version, self._timeout())
+                return Check(version) if self._was_absent else Watch(version, self._timeout())
             case Streaming():
                 raise AssertionError("a stream is open")
 
@@ -260,6 +268,7 @@ class Reflector(Generic[T]):
         self._resource_version = version
         self._listed_at = now
         self._short_watches = self._broken_streams = 0
+        self._was_absent = False
         return Replacement(items, undecodable, version)
 
     def _joined(self, page: Page[T]) -> Listing[T]:
@@ -351,6 +360,8 @@ class Reflector(Generic[T]):
 
     def watch_failed(self, error: RuntimeFault, now: float) -> None:
         """A refused or broken watch: resumes after a pause where that can help, else lists again."""
+        # One that was not even answered may come back from a backup, and would say nothing of it on a watch.
+        self._was_absent |= self._opened_at is None and isinstance(error, TransportError | ServiceUnavailable)
         opened_for = self._closed(now)
         match self._state:
             case Streaming(start=start) | (Unlisted() as start):
@@ -362,6 +373,21 @@ class Reflector(Generic[T]):
             if now - self._listed_at >= FRESH_LIST:
                 return
         elif not self._worth_resuming(error, opened_for, now):
+            self._state = Unlisted(self._resource_version)
+        self._pause(error, now)
+
+    def check_passed(self) -> None:
+        """The server has reached the version: a watch from it tells all that happened since."""
+        self._was_absent = False
+
+    def check_failed(self, error: RuntimeFault, now: float) -> None:
+        """The server did not answer a check, or has not reached the version that it once gave out."""
+        self._last_error = f"list: {error}"
+        if _forgotten(error):
+            self._state = Unlisted(NEWEST)
+            return
+        # One that starts refuses what it will allow in a moment. Taking the state anew asks the same question.
+        if not isinstance(error, TransportError) and not _passes(error):
             self._state = Unlisted(self._resource_version)
         self._pause(error, now)
 

@@ -4,7 +4,7 @@ Every read is a snapshot, and the objects in it are frozen, so nothing that a re
 runs on one event loop; between two awaits of a reader nothing changes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -45,12 +45,12 @@ class _Index(Generic[T]):
     def filled_with(self, objects: Iterable[T]) -> "_Index[T]":
         fresh = _Index(self.values_of)
         for item in objects:
-            fresh.add(item, frozenset(self.values_of(item)))
+            fresh.add(item.key, item, frozenset(self.values_of(item)))
         return fresh
 
-    def add(self, item: T, values: Iterable[str]) -> None:
+    def add(self, key: Key, item: T, values: Iterable[str]) -> None:
         for value in values:
-            self._buckets.setdefault(value, {})[item.key] = item
+            self._buckets.setdefault(value, {})[key] = item
 
     def remove(self, item: T) -> None:
         for value in frozenset(self.values_of(item)):
@@ -66,6 +66,28 @@ class _Index(Generic[T]):
         return len(self._buckets)
 
 
+class Draft(Generic[T]):
+    """What a store is to hold next, filed part by part: a large list must not hold up everything else in one piece."""
+
+    def __init__(self, named: Mapping[str, _Index[T]]) -> None:
+        self.objects: dict[Key, T] = {}
+        self.by_namespace: _Index[T] = _Index(_namespace_of)
+        self.named = {name: _Index(index.values_of) for name, index in named.items()}
+
+    def add(self, items: Iterable[T]) -> None:
+        """Files objects whose keys are new to it. What an index raises leaves the store as it was."""
+        for item in items:
+            key = item.key
+            self.objects[key] = item
+            self.by_namespace.add(key, item, (key.namespace,))
+            for index in self.named.values():
+                index.add(key, item, frozenset(index.values_of(item)))
+
+
+def _namespace_of(item: KubeObject) -> tuple[str]:
+    return (item.namespace,)
+
+
 class Store(Generic[T]):
     """Objects of one kind, O(1) by key and O(matches) by namespace or index.
 
@@ -75,7 +97,7 @@ class Store(Generic[T]):
 
     def __init__(self) -> None:
         self._objects: dict[Key, T] = {}
-        self._by_namespace: _Index[T] = _Index(lambda item: (item.namespace,))
+        self._by_namespace: _Index[T] = _Index(_namespace_of)
         self._named: dict[str, _Index[T]] = {}
         self._most = 0
 
@@ -112,12 +134,13 @@ class Store(Generic[T]):
         """Adds or replaces one object; returns the one of that name that was there."""
         indexes = (self._by_namespace, *self._named.values())
         values = [frozenset(index.values_of(item)) for index in indexes]
-        old = self._objects.get(item.key)
+        key = item.key
+        old = self._objects.get(key)
         for index, filed_under in zip(indexes, values, strict=True):
             if old is not None:
                 index.remove(old)
-            index.add(item, filed_under)
-        self._objects[item.key] = item
+            index.add(key, item, filed_under)
+        self._objects[key] = item
         self._most = max(self._most, len(self._objects))
         return old
 
@@ -133,12 +156,26 @@ class Store(Generic[T]):
 
     def replace(self, items: Iterable[T], namespace: str = "") -> None:
         """Swaps the whole contents, or those of one namespace; no reader ever sees a mixture of old and new."""
-        kept = [item for item in self._objects.values() if item.namespace != namespace] if namespace else []
-        objects = {item.key: item for item in (*kept, *items)}
-        by_namespace = self._by_namespace.filled_with(objects.values())
-        named = {name: index.filled_with(objects.values()) for name, index in self._named.items()}
-        self._objects, self._by_namespace, self._named = objects, by_namespace, named
-        self._most = len(objects)
+        draft = self.draft()
+        draft.add({item.key: item for item in items}.values())
+        self.adopt(draft, namespace)
+
+    def draft(self) -> Draft[T]:
+        """Empty next contents, for ``adopt``."""
+        return Draft(self._named)
+
+    def adopt(self, draft: Draft[T], namespace: str = "") -> None:
+        """``replace`` by what was filed before: takes no time, but for the other namespaces where one is given."""
+        if namespace:
+            draft.add(item for item in self._objects.values() if item.namespace != namespace)
+        # Whoever has added an index meanwhile pays for it.
+        late = {
+            name: index.filled_with(draft.objects.values())
+            for name, index in self._named.items()
+            if name not in draft.named
+        }
+        self._objects, self._by_namespace, self._named = draft.objects, draft.by_namespace, {**draft.named, **late}
+        self._most = len(draft.objects)
 
 
 class MutationDetector(Generic[T]):

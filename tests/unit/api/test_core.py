@@ -72,3 +72,17 @@ def test_pods_of_one_sort_share_what_they_ask_for_and_carry_no_metadata_that_nob
 def test_a_pod_that_is_bound_to_no_node_can_be_read() -> None:
     bare = Pod.decode(b'{"metadata":{"name":"p"}}')
     assert (bare.node_name, bare.running, bare.spec.containers) == ("", False, ())
+
+
+def test_nodes_of_one_type_share_what_they_offer_and_their_conditions() -> None:
+    def decoded(name: str, memory: str) -> Node:
+        conditions = [{"type": "Ready", "status": "True", "reason": f"as {name} says"}]
+        status = {"capacity": {"cpu": "64", "memory": memory}, "conditions": conditions}
+        return Node.decode(msgspec.json.encode({"metadata": {"name": name}, "status": status}))
+
+    first, second, other = decoded("a", "1Gi"), decoded("b", "1Gi"), decoded("c", "2Gi")
+    assert first.status is second.status
+    assert first.status.capacity == {"cpu": "64", "memory": "1Gi"}
+    assert (first.ready, other.ready) == (True, True)
+    assert other.status.capacity == {"cpu": "64", "memory": "2Gi"}
+    assert other.status.conditions is first.status.conditions

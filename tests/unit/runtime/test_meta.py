@@ -1,5 +1,6 @@
 """Typed objects."""
 
+import gc
 from typing import Any
 
 import msgspec
@@ -104,3 +105,14 @@ def test_without_nulls_takes_out_nulls_and_nothing_else(value: Any, left: Any) -
 def test_the_wire_form_is_camel_case_without_defaults() -> None:
     meta = ObjectMeta(name="x", resource_version="5")
     assert msgspec.json.encode(meta) == b'{"name":"x","resourceVersion":"5"}'
+
+
+def test_the_garbage_collector_passes_over_what_is_cached() -> None:
+    labels, owners = '{"a":"b"}', '[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u"}]'
+    raw = f'{{"metadata":{{"name":"x","labels":{labels},"ownerReferences":{owners}}},"colours":["red"]}}'
+    thing = Thing.decode(raw.encode())
+    assert thing.metadata.owner_references[0].name == "n"
+    assert not gc.is_tracked(thing)
+    assert not gc.is_tracked(thing.metadata)
+    assert not gc.is_tracked(thing.metadata.labels)
+    assert not gc.is_tracked(thing.metadata.owner_references[0])

@@ -34,6 +34,7 @@ def test_names_of_the_cache() -> None:
         "Change",
         "ChangeHandler",
         "ChangeType",
+        "Check",
         "Happening",
         "Informer",
         "InformerObserver",

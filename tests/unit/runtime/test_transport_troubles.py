@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from kubernetes.aio import config as kubernetes_config
+from kubernetes.aio.config import incluster_config
 
 from controllers.runtime import client as client_module
 from controllers.runtime.cache import Informer, InformerOptions
@@ -416,6 +418,38 @@ def test_a_token_file_is_read_again_each_minute_without_any_refusal(tmp_path: Pa
 
     run(scenario)
     assert seen == ["Bearer old", "Bearer old", "Bearer new"]
+
+
+def test_a_pods_own_token_is_followed_as_the_kubelet_swaps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is behind a symbolic link to a directory, which is replaced as a whole."""
+
+    def swap(name: str, token: str) -> None:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "token").write_text(token)
+        (tmp_path / "next").symlink_to(name)
+        (tmp_path / "next").rename(tmp_path / "data")
+
+    observed: list[AnsweredRequest] = []
+    secure = SecureServer()
+    (tmp_path / "ca.crt").write_bytes(secure.serving.ca)
+    swap("first", "old")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "data" / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr(kubernetes_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+
+    async def scenario() -> None:
+        async with serving(accepting("bearer new"), secure.context) as port:
+            monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
+            transport = AiohttpTransport(Credentials(clock=FakeClock()), observer=observed.append)
+            assert await status(transport) == 401
+            swap("second", "new")
+            assert await status(transport) == 200
+            await transport.close()
+            await asyncio.sleep(0.05)  # until both ends have said goodbye
+
+    run(scenario)
+    assert [answered.code for answered in observed] == ["401", "401", "200"]
 
 
 def test_a_server_that_refuses_every_token_is_asked_once_and_not_in_a_loop(tmp_path: Path) -> None:

@@ -93,11 +93,13 @@ class Rig:
         self.happenings: list[Happening] = []
         self.expected_handler_errors = 0
         self.follower = Follower()
+        clock = options.pop("clock", None)
         self.informer = Informer(
             Client(self.transport, ClientOptions("tests", attempts=1)),
             Thing,
             options.pop("selection", Selection()),
             InformerOptions(freeze_after_sync=False, random=lambda: 0.0, **{"stream_lists": False, **options}),
+            clock=clock,
             observer=lambda _, happening: self.happenings.append(happening),
         )
         self.informer.add_handler(self.follower)

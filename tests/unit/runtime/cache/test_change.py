@@ -1,6 +1,6 @@
 """Changes, and several of them as one."""
 
-from controllers.runtime.cache import Change, ChangeType, Store
+from controllers.runtime.cache import Change, ChangeType
 from controllers.runtime.cache.change import change_between, changes_of_list, merged
 from controllers.runtime.meta import ObjectMeta
 from tests.unit.runtime.cache.rig import Thing
@@ -26,11 +26,11 @@ def test_a_version_that_a_restored_backup_gave_out_again_is_a_change() -> None:
     assert change_between(ONE, restored) == Change(ChangeType.UPDATED, ONE, restored)
 
 
-def test_changes_of_one_namespace_leave_the_others_out() -> None:
-    store: Store[Thing] = Store()
-    store.replace([ONE, thing(1, namespace="b")])
-    assert changes_of_list(store, "a", {}, initial=False) == [
-        Change(ChangeType.DELETED, ONE, None, final_state_unknown=True)
+def test_what_a_list_lacks_is_told_first() -> None:
+    other = thing(1, name="b")
+    assert list(changes_of_list({ONE.key: ONE}, {other.key: other}, initial=False)) == [
+        Change(ChangeType.DELETED, ONE, None, final_state_unknown=True),
+        Change(ChangeType.ADDED, None, other),
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.runtime.cache import Change, Happening, Registration
+from controllers.runtime.clock import SystemClock
 from controllers.runtime.errors import ConfigurationError
 from controllers.runtime.testing import Answer, Pause
 from tests.unit.runtime.cache.rig import Follower, Rig, Thing, event, listed, raw, virtually, watched
@@ -154,6 +155,28 @@ def test_a_buffered_handler_whose_work_others_cancel_goes_on_with_the_next_chang
     rig.informer.add_buffered_handler(handler)
     happens(rig, 1.0)
     assert told == ["a", "b"]
+
+
+class HeldUp(SystemClock):
+    """A clock that handlers can take on, as blocking ones do."""
+
+    def __init__(self) -> None:
+        self.blocked = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.blocked
+
+
+@pytest.mark.parametrize(("seconds", "warnings"), [(0.4, 0), (0.5, 1)])
+def test_a_direct_handler_that_blocks_everything_is_told(
+    seconds: float, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = HeldUp()
+    rig = Rig([listed(), watched(event("ADDED", raw("a", 11)))], clock=clock)
+    rig.informer.add_handler(lambda _: setattr(clock, "blocked", clock.blocked + seconds))
+    happens(rig, 1.0)
+    assert caplog.text.count("handlers held up the whole process") == warnings
+    assert rig.happenings.count(Happening.HANDLER_LAGS) == warnings
 
 
 # -- buffers ----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from controllers.runtime.cache import Change, Happening, Informer, InformerOptions
 from controllers.runtime.client import Client, ClientOptions, Selection, Write
 from controllers.runtime.errors import ConfigurationError, TransportError
-from controllers.runtime.meta import Key
+from controllers.runtime.meta import Key, KubeObject, Resource
 from controllers.runtime.testing import Answer, Pause, Reply, ScriptedTransport, run_virtual
 from controllers.runtime.transport import HttpRequest
 from tests.unit.runtime.cache.rig import (
@@ -317,6 +317,17 @@ def test_one_namespace_that_is_forbidden_shows_and_does_not_stop_the_others() ->
 def test_selections_that_overlap_or_select_nothing_are_refused(selections: tuple[Selection, ...]) -> None:
     with pytest.raises(ConfigurationError, match=r"the informer of things\.example\.com"):
         Rig([], selection=selections)
+
+
+def test_a_namespace_of_a_kind_that_has_none_is_refused() -> None:
+    class Everywhere(KubeObject, frozen=True, kw_only=True):
+        resource = Resource("example.com", "v1", "everywheres", "Everywhere", namespaced=False)
+
+    client = Client(ScriptedTransport([]), ClientOptions("tests"))
+    with pytest.raises(
+        ConfigurationError, match=r"everywheres\.example\.com selects a namespace, but the kind has none"
+    ):
+        Informer(client, Everywhere, Selection("a"))
 
 
 def test_a_write_is_waited_for_in_its_own_namespace() -> None:

@@ -1,5 +1,6 @@
 """What comes from the server on its way into the store."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,10 +8,11 @@ from typing import Any
 import pytest
 
 from controllers.runtime.cache import Change, Replacement, Store
-from controllers.runtime.cache.intake import Intake
+from controllers.runtime.cache.intake import BATCH, Intake
 from controllers.runtime.client import Undecodable, WatchEvent
 from controllers.runtime.errors import DecodeError
 from controllers.runtime.meta import Key, ObjectMeta
+from controllers.runtime.testing import run_virtual
 from tests.unit.runtime.cache.rig import Thing
 
 
@@ -41,7 +43,8 @@ class Rig:
         return told(self.intake.take(event))
 
     def replace(self, *items: Thing, undecodable: tuple[Undecodable, ...] = ()) -> list[str]:
-        return [told(each) for each in self.intake.replace(Replacement(items, undecodable, "10"), initial=False)]
+        changes = run_virtual(self.intake.replace(Replacement(items, undecodable, "10"), initial=False))
+        return [told(each) for each in changes]
 
     def versions(self) -> dict[str, str]:
         return {item.name: item.metadata.resource_version for item in self.store.list()}
@@ -119,6 +122,48 @@ def test_a_list_that_an_index_cannot_take_leaves_everything_as_it_was() -> None:
     with pytest.raises(ZeroDivisionError):
         rig.replace(thing("a", 2), thing("b", 2, size=7))
     assert rig.versions() == {"a": "1"}
+
+
+def test_a_long_list_is_filed_in_parts_and_shown_at_once() -> None:
+    rig = Rig()
+    rig.store.add_index("size", lambda item: [str(item.size)])
+    old = [thing(f"old-{number}", 1, size=1) for number in range(10)]
+    new = [thing(f"new-{number}", 2, size=2) for number in range(2 * BATCH + 1)]
+    rig.replace(*old)
+    seen: list[tuple[int, int, int]] = []
+
+    async def look() -> None:
+        while not rig.store.by_index("size", "2"):
+            await asyncio.sleep(0)
+            old_ones, new_ones = rig.store.by_index("size", "1"), rig.store.by_index("size", "2")
+            seen.append((len(rig.store.list()), len(old_ones), len(new_ones)))
+
+    async def scenario() -> list[str]:
+        looking = asyncio.create_task(look())
+        changes = await rig.intake.replace(Replacement(tuple(new), (), "10"), initial=False)
+        await looking
+        return [told(change) for change in changes]
+
+    changes = run_virtual(scenario())
+    assert seen.count((10, 10, 0)) >= 2
+    assert set(seen) == {(10, 10, 0), (len(new), 0, len(new))}
+    assert changes[: len(old)] == [f"DELETED {item.name}" for item in old]
+    assert changes[len(old) :] == [f"ADDED {item.name}" for item in new]
+
+
+def test_an_index_added_while_a_list_is_filed_is_complete() -> None:
+    rig = Rig()
+
+    async def scenario() -> None:
+        replacing = asyncio.create_task(
+            rig.intake.replace(Replacement((thing("a", 1, size=3),), (), "1"), initial=True)
+        )
+        await asyncio.sleep(0)
+        rig.store.add_index("size", lambda item: [str(item.size)])
+        await replacing
+
+    run_virtual(scenario())
+    assert [item.name for item in rig.store.by_index("size", "3")] == ["a"]
 
 
 # -- transforms -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controllers.runtime.cache import ListPage, Reflector, StreamList, Wait, Watch
+from controllers.runtime.cache import Check, ListPage, Reflector, StreamList, Wait, Watch
 from controllers.runtime.client import Page, WatchEvent
 from controllers.runtime.errors import (
     ApiError,
@@ -47,7 +47,7 @@ def event(resource_version: str, type_: str = "MODIFIED") -> WatchEvent[Thing]:
     return WatchEvent(type_, None if type_ == "BOOKMARK" else A, resource_version)
 
 
-def after_pause(r: Reflector[Thing], now: float) -> tuple[float, ListPage | StreamList | Watch]:
+def after_pause(r: Reflector[Thing], now: float) -> tuple[float, ListPage | StreamList | Watch | Check]:
     """How long the reflector wants to pause, and what it does then."""
     action = r.next_action(now)
     if not isinstance(action, Wait):
@@ -237,7 +237,7 @@ def test_a_bookmark_that_says_nothing_new_does_not_excuse_a_very_short_watch() -
     assert isinstance(r.next_action(0.1), Wait)
 
 
-def closed_at_once(r: Reflector[Thing], now: float) -> tuple[float, ListPage | StreamList | Watch]:
+def closed_at_once(r: Reflector[Thing], now: float) -> tuple[float, ListPage | StreamList | Watch | Check]:
     r.watch_opened(now)
     r.watch_closed(now)
     pause, action = after_pause(r, now)
@@ -298,6 +298,7 @@ def test_a_server_that_always_says_expired_cannot_cause_a_hot_loop() -> None:
 def test_a_watch_that_failed_for_a_moment_resumes_after_a_pause(error: RuntimeFault) -> None:
     r = watching("10")
     r.event_received(event("12"), 0.0)
+    r.watch_opened(0.0)
     r.watch_failed(error, 0.0)
     assert r.last_error == f"watch: {error}"
     assert after_pause(r, 0.0) == (0.8, Watch("12", 300.0))
@@ -385,7 +386,9 @@ def test_a_server_that_soon_forgets_what_it_listed_gets_a_pause() -> None:
         assert action == ListPage("", "", 500)
 
 
-def watched_in_silence(r: Reflector[Thing], opened: float, closed: float) -> ListPage | StreamList | Watch | Wait:
+def watched_in_silence(
+    r: Reflector[Thing], opened: float, closed: float
+) -> ListPage | StreamList | Watch | Check | Wait:
     r.watch_opened(opened)
     r.watch_closed(closed)
     return r.next_action(closed)
@@ -453,6 +456,59 @@ def test_a_list_that_the_store_cannot_take_is_repeated_after_a_pause() -> None:
     r.replacement_failed(ValueError("bad index"), 0.0)
     assert "ValueError: bad index" in r.last_error
     assert after_pause(r, 0.0) == (0.8, ListPage("10", "", 0))
+
+
+ABSENT = [TransportError("refused"), ServiceUnavailable("gone fishing", code=503)]
+
+
+def absent(error: RuntimeFault = ABSENT[0]) -> Reflector[Thing]:
+    r = watching("10")
+    r.watch_failed(error, 0.0)
+    return r
+
+
+@pytest.mark.parametrize("error", ABSENT)
+def test_a_server_that_was_absent_is_asked_whether_it_has_reached_the_version(error: RuntimeFault) -> None:
+    """It may have been restored from a backup, and a watch would say nothing of that."""
+    r = absent(error)
+    assert after_pause(r, 0.0) == (0.8, Check("10"))
+    r.check_passed()
+    assert r.next_action(1.0) == Watch("10", 300.0)
+
+
+def test_a_watch_that_was_answered_before_it_broke_needs_no_check() -> None:
+    r = watching("10")
+    r.watch_opened(0.0)
+    r.watch_failed(TransportError("reset"), 100.0)
+    assert after_pause(r, 100.0)[1] == Watch("10", 300.0)
+    r.watch_failed(TooManyRequests("slow down", code=429), 101.0)
+    assert after_pause(r, 101.0)[1] == Watch("10", 300.0)
+
+
+@pytest.mark.parametrize("error", [EXPIRED, TOO_LARGE])
+def test_a_server_that_has_not_reached_the_version_is_listed_at_once(error: RuntimeFault) -> None:
+    r = absent()
+    r.check_failed(error, 1.0)
+    assert r.next_action(1.0) == ListPage("", "", 500)
+    r.page_received(Page((), "5"), 1.0)
+    assert r.next_action(1.0) == Watch("5", 300.0)
+
+
+@pytest.mark.parametrize("error", [*ABSENT, TooManyRequests("slow down", code=429), INTERNAL])
+def test_a_check_without_an_answer_is_repeated_after_a_pause(error: RuntimeFault) -> None:
+    r = absent()
+    r.check_failed(error, 1.0)
+    pause, action = after_pause(r, 1.0)
+    assert (pause, action) == (1.6, Check("10"))
+    assert r.last_error == f"list: {error}"
+
+
+def test_a_check_that_is_refused_leads_to_a_list_of_that_version_or_a_later_one() -> None:
+    r = absent()
+    r.check_failed(Forbidden("no", code=403), 1.0)
+    assert after_pause(r, 1.0) == (1.6, ListPage("10", "", 0))
+    r.page_received(Page((), "11"), 3.0)
+    assert r.next_action(3.0) == Watch("11", 300.0)
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------

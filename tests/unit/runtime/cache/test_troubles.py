@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from controllers.runtime.cache.feed import NOBODY
 from controllers.runtime.errors import TransportError
 from controllers.runtime.testing import Answer, Pause, Reply
 from controllers.runtime.transport import HttpRequest
@@ -31,7 +32,8 @@ class Phases:
 
     def __call__(self, request: HttpRequest) -> Reply:
         watch = ("watch", "true") in request.query
-        self.log.append((round(seconds(), 3), "watch" if watch else "list"))
+        check = ("fieldSelector", f"metadata.name={NOBODY}") in request.query
+        self.log.append((round(seconds(), 3), "watch" if watch else "check" if check else "list"))
         return next(answer for until, answer in self.phases if seconds() < until)(watch)
 
 
@@ -62,7 +64,7 @@ def test_a_list_follows_an_outage_with_the_first_answer_and_not_a_pause_later() 
         (240.0, always(GONE)),
         (
             1e9,
-            lambda watch: expired if watch and len(server.log) == before[0] + 1 else serves(raw("b", 90), at=95)(watch),
+            lambda watch: expired if watch and len(server.log) == before[0] + 2 else serves(raw("b", 90), at=95)(watch),
         ),
     )
     before = [0]
@@ -77,8 +79,8 @@ def test_a_list_follows_an_outage_with_the_first_answer_and_not_a_pause_later() 
 
     virtually(scenario)
     back = server.log[before[0] :]
-    assert [what for _, what in back[:3]] == ["watch", "list", "watch"]
-    assert back[0][0] == back[1][0] == back[2][0]
+    assert [what for _, what in back[:4]] == ["check", "watch", "list", "watch"]
+    assert len({at for at, _ in back[:4]}) == 1
 
 
 def test_an_outage_is_told_once_and_once_that_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
@@ -147,6 +149,27 @@ def test_a_restored_backup_is_noticed_by_the_silence_of_its_watches() -> None:
     rig = Rig(Phases((100.0, before), (1e9, after)))
     assert names(rig.run(1000.0)) == {"kept": "400"}
     assert rig.follower.told()[-2:] == ["DELETED lost", "UPDATED kept"]
+
+
+def test_a_backup_restored_while_the_server_was_away_is_noticed_with_its_first_answer() -> None:
+    ahead = Answer(504, body={**status(504, "Timeout"), "message": "Too large resource version: 1000, current: 500"})
+
+    def restored(watch: bool) -> Reply:
+        if server.log[-1][1] == "check":
+            return ahead
+        return watched() if watch else listed(raw("kept", 400), at=500)
+
+    before = serves(raw("kept", 900), raw("lost", 950), at=1000, until=30.0)
+    server = Phases((30.0, before), (60.0, always(GONE)), (1e9, restored))
+    rig = Rig(server)
+
+    async def scenario() -> None:
+        async with rig.running() as informer:
+            await asyncio.sleep(90.0)
+            assert names(informer) == {"kept": "400"}
+
+    virtually(scenario)
+    assert [what for at, what in server.log if at >= 60.0] == ["check", "list", "watch"]
 
 
 def test_a_version_that_a_restored_server_has_not_reached_is_no_loop() -> None:
