@@ -72,6 +72,10 @@ class RealServer:
 
     def start(self) -> None:
         self.plane.start_component("kube-apiserver")
+        # A controller manager that finds no API server while it starts gives up, and nobody else would start it again.
+        for component in self.plane.components():
+            if self.plane.processes.exit_code(component) is not None:
+                self.plane.start_component(component)
 
     def forget(self) -> None:
         self.plane.compact()
