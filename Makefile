@@ -68,8 +68,13 @@ test: venv ## Run the tests; those on a control plane skip where its binaries ar
 	exit "$$code"
 
 .PHONY: chaos
-chaos: venv controlplane ## Kill and partition things, and demand convergence
-	@GPU_MIRAGE_CHAOS_ROUNDS=$${GPU_MIRAGE_CHAOS_ROUNDS:-30} $(BIN)/python -m pytest tests/chaos
+chaos: venv controlplane ## Kill and partition things, and demand convergence (GPU_MIRAGE_CHAOS_SEED)
+	@export GPU_MIRAGE_CHAOS_SEED=$${GPU_MIRAGE_CHAOS_SEED:-$$RANDOM}; \
+	echo "GPU_MIRAGE_CHAOS_SEED=$$GPU_MIRAGE_CHAOS_SEED"; \
+	GPU_MIRAGE_CHAOS_ROUNDS=$${GPU_MIRAGE_CHAOS_ROUNDS:-30} \
+	GPU_MIRAGE_CHAOS_SCHEDULES=$${GPU_MIRAGE_CHAOS_SCHEDULES:-200} \
+	GPU_MIRAGE_CHAOS_REAL_SCHEDULES=$${GPU_MIRAGE_CHAOS_REAL_SCHEDULES:-20} \
+	$(BIN)/python -m pytest tests/chaos
 
 .PHONY: fuzz
 fuzz: venv controlplane ## Play random requests on the sandbox and on kube-apiserver (FUZZ_SEQUENCES, FUZZ_SEED)

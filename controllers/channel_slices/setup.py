@@ -82,7 +82,7 @@ def setup(manager: Manager, dra: DraApi, options: ChannelSlicesOptions) -> None:
     kind = dra.slices_of(nvidia.DRIVER)
     slices = manager.informer(kind, Selection(fields=f"spec.driver={nvidia.DRIVER}")).store
     # A driver cannot be changed, so it stays with whoever made the slice.
-    owned = OwnedObjects(manager.client_for(DECLARATION), kind, proof=("f:spec", "f:driver"))
+    owned = OwnedObjects(manager.client_for(DECLARATION), kind, owners=Node, proof=("f:spec", "f:driver"))
     reconciler = ChannelSlicesReconciler(owned, manager.reader(Node), slices, dra, manager.recorder(NAME), options)
     (
         manager.controller(NAME)

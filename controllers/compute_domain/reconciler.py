@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from enum import Enum
 
+from cachetools import LRUCache
+
 from controllers.api import nvidia
 from controllers.api.core import Namespace, Node
 from controllers.api.dra import DraApi, ResourceClaim, ResourceClaimTemplate
@@ -16,9 +18,12 @@ from controllers.compute_domain.ownership import FOREIGN_RECHECK, Ownership
 from controllers.compute_domain.template import TemplateState, desired_template, problems, state_of
 from controllers.runtime import Client, Key, logs
 from controllers.runtime.concurrency import settle
-from controllers.runtime.errors import AlreadyExists, FieldConflict, NamespaceTerminating
+from controllers.runtime.errors import AlreadyExists, FieldConflict, NamespaceTerminating, ObjectGone
 from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.recorder import EventRecorder
+
+REMEMBERED = 100_000
+"""Domains of which it is known that they had a template; one that is forgotten costs at most one template too many."""
 
 logger = logs.get_logger(__name__)
 
@@ -53,6 +58,7 @@ class ComputeDomainReconciler:
         self._recorder = recorder
         self._options = options
         self._sweep = sweep
+        self._had_template: LRUCache[str, bool] = LRUCache(REMEMBERED)
 
     async def reconcile(self, request: Request) -> Result:
         domain = self._caches.domains.get(request)
@@ -125,6 +131,8 @@ class ComputeDomainReconciler:
     async def _create_template(self, domain: ComputeDomain) -> Template:
         if await self._namespace_is_going(domain):
             return Template.ABSENT
+        if domain.uid in self._had_template:
+            await self._demand_alive(domain)
         try:
             made = await self._client.create(self._dra.templates, desired_template(domain, self._dra))
         except NamespaceTerminating:
@@ -136,8 +144,19 @@ class ComputeDomainReconciler:
             self._warn_of_taken_name(domain, live)
             return Template.ABSENT
         self._ownership.remember(made)
+        self._had_template[domain.uid] = True
         logger.info("template created", template=made.name)
         return Template.MADE
+
+    async def _demand_alive(self, domain: ComputeDomain) -> None:
+        """Demands that a domain whose template went still exists, by a live look.
+
+        Garbage collection takes the template of a domain that is gone, and is quicker than a watch that has become
+        half-open: without the look, both would go on for as long as that watch is silent.
+        """
+        live = await self._client.find(ComputeDomain, domain.name, domain.namespace)
+        if live is None or live.uid != domain.uid:
+            raise ObjectGone(f"ComputeDomain {domain.key} is deleted: its template is not made again")
 
     async def _namespace_is_going(self, domain: ComputeDomain) -> bool:
         """Whether a template that is missing again went with its namespace; a fresh domain needs no look."""

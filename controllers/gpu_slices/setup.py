@@ -126,7 +126,7 @@ def setup(manager: Manager, dra: DraApi, topology: TopologySource) -> None:
     nodes = manager.reader(Node)
     # A driver cannot be changed, so it stays with whoever made the slice.
     client = manager.client_for(DECLARATION)
-    owned = OwnedObjects(client, kind, proof=("f:spec", "f:driver"))
+    owned = OwnedObjects(client, kind, owners=Node, proof=("f:spec", "f:driver"))
     support = PartitionSupport(client, kind, dra, manager.clock)
     manager.readiness.add(NAME, lambda: None, note=lambda: support.known_refusal or None)
 

@@ -124,7 +124,7 @@ def setup(manager: Manager, topology: TopologySource, options: NodePoolOptions) 
     here = Selection(namespace=options.topology.namespace, labels=SELECTOR)
     present = manager.informer(NodeTopology, here).store
     nodes = manager.reader(Node)
-    owned = OwnedObjects(client, NodeTopology, proof=("f:metadata", "f:labels", "f:node-topology"))
+    owned = OwnedObjects(client, NodeTopology, owners=Node, proof=("f:metadata", "f:labels", "f:node-topology"))
 
     controller = (
         # Places in racks are given away one by one, by one process that knows them all.

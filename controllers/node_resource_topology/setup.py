@@ -143,7 +143,7 @@ def setup(manager: Manager, topology: TopologySource) -> None:
     pods.add_index(BY_NODE, lambda pod: (pod.node_name,))
     nodes, published = manager.reader(Node), manager.reader(NodeResourceTopology)
     # Whoever wrote the zones last has taken the object over, so they tell whose it is.
-    owned = OwnedObjects(manager.client_for(DECLARATION), NodeResourceTopology, proof=("f:zones",))
+    owned = OwnedObjects(manager.client_for(DECLARATION), NodeResourceTopology, owners=Node, proof=("f:zones",))
 
     def of_pools() -> Iterable[Request]:
         # Those that are published, too: the label that makes a node one of a pool may be another one now.

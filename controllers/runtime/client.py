@@ -533,6 +533,7 @@ class Client:
     async def delete(self, observed: KubeObject, *, grace_period: int | None = None) -> None:
         """Deletes exactly the object that was observed, with background propagation; gone already is success.
 
+        Raises Conflict where the server refuses with a 409 that does not say so.
         ``grace_period`` is in seconds and replaces the object's own; 0 ends a pod at once.
         """
         self._check(observed.resource, "delete")
@@ -546,9 +547,12 @@ class Client:
         try:
             path = observed.resource.path(observed.namespace, observed.name)
             response = await self._send("DELETE", path, body=body)
-        except (NotFound, Conflict):
-            # Conflict: the uid differs, so what was observed is gone and a namesake lives in its place.
+        except NotFound:
             return
+        except Conflict as error:
+            if _names_another_uid(error):
+                return
+            raise
         _note(Write(type(observed), observed.key, observed.uid, _version_if_it_stays(response.body), self._cluster))
 
     # -- the wire -----------------------------------------------------------------------------------------------------
@@ -785,6 +789,15 @@ def _means_gone(error: ApiError, *, versioned: bool) -> bool:
         # Where a resourceVersion was sent too, the same 409 may only say that it is old.
         return not versioned and not isinstance(error, FieldConflict)
     return True
+
+
+def _names_another_uid(error: Conflict) -> bool:
+    """Whether a delete was refused because a namesake lives in the place of what was observed.
+
+    Only the words tell: servers say "UID in precondition" or "UID in the precondition", as they look at it before
+    they ask their store or after. Any other 409 has deleted nothing, and the object is still there.
+    """
+    return "UID in precondition" in error.message or "UID in the precondition" in error.message
 
 
 def _repeatable(error: BaseException, method: str, content_type: str) -> bool:

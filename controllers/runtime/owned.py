@@ -3,27 +3,54 @@
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-from controllers.runtime.client import Client
-from controllers.runtime.errors import FieldConflict
-from controllers.runtime.meta import KubeObject
+from cachetools import LRUCache
+
+from controllers.runtime.client import Client, Selection
+from controllers.runtime.errors import FieldConflict, ObjectGone
+from controllers.runtime.meta import Key, KubeObject
 
 T = TypeVar("T", bound=KubeObject)
 
+REMEMBERED = 100_000
+"""Objects of which it is known for whom they were made; one that is forgotten costs at most one write too many."""
+
 
 class OwnedObjects(Generic[T]):
-    """Writes and withdraws objects of a kind.
+    """Writes and withdraws objects of a kind, each of which belongs to an object of the kind ``owners``.
 
     ``proof`` is the path of a field, in the terms of managedFields, that only the maker of an object has: one that
-    cannot be changed is best, since an edit takes other fields over.
+    cannot be changed is best, since an edit takes other fields over. The client must be allowed to list owners.
     """
 
-    def __init__(self, client: Client, kind: type[T], proof: tuple[str, ...]) -> None:
+    def __init__(self, client: Client, kind: type[T], *, owners: type[KubeObject], proof: tuple[str, ...]) -> None:
         self._client = client
         self._kind = kind
+        self._owners = owners
         self._proof = proof
+        self._made_for: LRUCache[Key, str] = LRUCache(REMEMBERED)
 
     async def ensure(self, desired: Mapping[str, Any], present: T | None) -> T:
-        """Makes an object as desired, and takes edited fields back. Raises FieldConflict where it is another's."""
+        """Makes an object as desired, and takes edited fields back.
+
+        Raises FieldConflict where it is another's, ObjectGone where it went because its owner did.
+        """
+        key, owner = _key(desired), desired["metadata"]["ownerReferences"][0]
+        # Garbage collection takes at once what belongs to nobody. Where the cache hears of that before it hears of the
+        # owner's end, which a half-open watch may keep from it for minutes, the two would make and take it for so long.
+        if present is None and self._made_for.get(key) == owner["uid"]:
+            await self._demand(owner["name"], owner["uid"])
+        written = await self._write(desired, present)
+        self._made_for[key] = owner["uid"]
+        return written
+
+    async def _demand(self, name: str, uid: str) -> None:
+        """Demands that an owner still exists, by a live look."""
+        page = await self._client.list_page(self._owners, Selection(fields=f"metadata.name={name}"))
+        present = {*(found.uid for found in page.items), *(found.uid for found in page.undecodable)}
+        if uid not in present:
+            raise ObjectGone(f"{self._owners.resource.kind} {name} is deleted: what belongs to it is not made again")
+
+    async def _write(self, desired: Mapping[str, Any], present: T | None) -> T:
         try:
             return await self._client.apply_owned(self._kind, desired, force=False)
         except FieldConflict:
@@ -44,3 +71,8 @@ class OwnedObjects(Generic[T]):
         if live is None or live.uid != present.uid:
             return False
         return live.managers_of(*self._proof) == {self._client.field_manager}
+
+
+def _key(desired: Mapping[str, Any]) -> Key:
+    metadata = desired["metadata"]
+    return Key(metadata.get("namespace", ""), metadata["name"])

@@ -183,6 +183,10 @@ class Credentials:
         return f"kubeconfig {self._kubeconfig or _package().KUBE_CONFIG_DEFAULT_LOCATION}"
 
 
+USED_DESCRIPTOR: Final = "is used by transport"
+"""In the words of a RuntimeError with which uvloop refuses to connect where another connection was reset or given up in
+its handshake just before (https://github.com/MagicStack/uvloop/issues/653); the next attempt has another descriptor."""
+
 NO_ANSWER: Final = "<error>"
 """The code of a request that no answer came to, as in client-go."""
 
@@ -373,6 +377,10 @@ class AiohttpTransport:
             if isinstance(error, ssl.SSLError | aiohttp.ClientSSLError):
                 self._credentials.expire()  # the server may have got certificates of another CA
             raise TransportError(f"{request.method} {request.path}: {str(error) or type(error).__name__}") from error
+        except RuntimeError as error:
+            if USED_DESCRIPTOR not in str(error):
+                raise
+            raise TransportError(f"{request.method} {request.path}: {error}") from error
         finally:
             seconds, sent = self._clock.monotonic() - started, len(request.body or b"")
             self._observer(

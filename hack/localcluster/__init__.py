@@ -10,6 +10,7 @@ from hack.localcluster.components import Component, Options
 from hack.localcluster.control_plane import ControlPlane, ControlPlaneError
 from hack.localcluster.controllers import ControllerProcess, install
 from hack.localcluster.environment import LOCAL, SANDBOX, ClusterError, Environment, KubectlError
+from hack.localcluster.fault_proxy import FaultProxy
 from hack.localcluster.nodes import delete_nodes, make_nodes, node_manifest, set_ready, wait_ready
 from hack.localcluster.sandbox import SandboxEnvironment
 
@@ -24,6 +25,7 @@ __all__ = [
     "ControlPlaneError",
     "ControllerProcess",
     "Environment",
+    "FaultProxy",
     "KubectlError",
     "Options",
     "SandboxEnvironment",

@@ -75,6 +75,10 @@ class Plan:
         return f"https://{HOST}:{self.ports.apiserver}"
 
     @property
+    def etcd_url(self) -> str:
+        return f"http://{HOST}:{self.ports.etcd}"
+
+    @property
     def components(self) -> list[Component]:
         """What is to run, in the order in which it is started."""
         return [name for name in COMPONENTS if name != "kwok" or self.options.start_kwok]
@@ -95,7 +99,7 @@ class Plan:
         """The URL that answers 200 once a component has started."""
         exclusions = "&".join(f"exclude={check}" for check in self.options.ready_exclusions)
         return {
-            "etcd": f"http://{HOST}:{self.ports.etcd}/readyz",
+            "etcd": f"{self.etcd_url}/readyz",
             "kube-apiserver": f"{self.server}/readyz?{exclusions}",
             "kube-controller-manager": f"https://{HOST}:{self.ports.controller_manager}/healthz",
             "kube-scheduler": f"https://{HOST}:{self.ports.scheduler}/healthz",
@@ -104,7 +108,7 @@ class Plan:
 
 
 def _etcd(plan: Plan) -> list[str]:
-    client = f"http://{HOST}:{plan.ports.etcd}"
+    client = plan.etcd_url
     peer = f"http://{HOST}:{plan.ports.etcd_peer}"
     return [
         "--name=local",
@@ -122,7 +126,7 @@ def _etcd(plan: Plan) -> list[str]:
 def _apiserver(plan: Plan) -> list[str]:
     layout = plan.layout
     return [
-        f"--etcd-servers=http://{HOST}:{plan.ports.etcd}",
+        f"--etcd-servers={plan.etcd_url}",
         f"--bind-address={HOST}",
         f"--secure-port={plan.ports.apiserver}",
         # A loopback address can be advertised only when nobody puts it into the endpoints of the kubernetes Service.

@@ -1,10 +1,13 @@
 """A control plane that can be started, stopped and called."""
 
+import base64
+import json
 import shutil
 import signal
 import ssl
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from hack.localcluster.binaries import find_binaries
 from hack.localcluster.certificates import CLIENTS, write_certificates
@@ -16,6 +19,7 @@ from hack.localcluster.ports import free_ports
 from hack.localcluster.process import ProcessGroup
 
 HEALTH_REQUEST_TIMEOUT = 2.0  # seconds
+ETCD_REQUEST_TIMEOUT = 10.0  # seconds
 LOG_LINES_IN_ERRORS = 8
 
 
@@ -102,6 +106,11 @@ class ControlPlane(Environment):
         self._spawn(component)
         self._wait_healthy([component])
 
+    def compact(self) -> None:
+        """Make etcd forget all versions before the present one, as the API server has it do every five minutes."""
+        newest = self._ask_etcd("range", {"key": base64.b64encode(b"/").decode()})["header"]["revision"]
+        self._ask_etcd("compaction", {"revision": newest, "physical": True})
+
     def healthy(self, component: Component) -> bool:
         """Whether a component's health endpoint answers 200 now."""
         url = self._plan.health_url(component)
@@ -118,6 +127,13 @@ class ControlPlane(Environment):
     def remove_state(self) -> None:
         """Delete the objects of a stopped control plane (etcd's files, some 130 MB) and keep logs and audit log."""
         shutil.rmtree(self.layout.etcd, ignore_errors=True)
+
+    def _ask_etcd(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
+        url = f"{self._plan.etcd_url}/v3/kv/{what}"
+        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with self._opener.open(request, timeout=ETCD_REQUEST_TIMEOUT) as response:
+            answer: dict[str, Any] = json.load(response)
+        return answer
 
     def _write_files(self) -> None:
         write_certificates(self.layout)

@@ -55,10 +55,11 @@ class ControllerProcess:
 
     def command(self) -> list[str]:
         kubeconfig = self.environment.kubeconfig_for(NAMESPACE, self.account)
+        return [sys.executable, "-m", f"controllers.{self.package}", *self.flags(kubeconfig)]
+
+    def flags(self, kubeconfig: Path) -> list[str]:
+        """What the binary is told."""
         return [
-            sys.executable,
-            "-m",
-            f"controllers.{self.package}",
             f"--kubeconfig={kubeconfig}",
             f"--health-probe-bind-address=127.0.0.1:{self.ports[0]}",
             f"--metrics-bind-address=127.0.0.1:{self.ports[1]}",

@@ -31,6 +31,10 @@ class Layout:
         return self.root / "etcd"
 
     @property
+    def sandbox(self) -> Path:
+        return self.root / "sandbox"
+
+    @property
     def kubectl_cache(self) -> Path:
         return self.root / "kubectl-cache"
 

@@ -261,6 +261,23 @@ def test_a_template_that_the_user_deletes_is_made_again() -> None:
     assert "create resourceclaimtemplates t" in world.writes_of_a_reconcile()
 
 
+@pytest.mark.parametrize("live", [None, domain(uid="u-of-a-namesake")])
+def test_the_template_of_a_domain_that_is_gone_is_not_made_again_however_late_that_is_heard_of(
+    live: ComputeDomain | None,
+) -> None:
+    world = World(domain())
+    world.reconcile_once()
+    world.stores["resourceclaimtemplates"].remove(template_of(domain()).key)
+
+    async def find(*_: object) -> object:
+        return live
+
+    world.fake.find = find  # type: ignore[method-assign, assignment]
+    with pytest.raises(ObjectGone):
+        world.reconcile_once()
+    assert world.fake.writes == ["create resourceclaimtemplates t"]
+
+
 def test_while_the_template_terminates_members_stay_and_nobody_new_is_admitted() -> None:
     world = converged(claim("n2"), node("n2"))
     world.put(template_of(domain(), deletionTimestamp=GONE_AT, finalizers=[nvidia.DOMAIN_KEY, "other/x"]))

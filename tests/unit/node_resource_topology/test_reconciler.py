@@ -52,7 +52,7 @@ class World:
         self.bodies: list[Json] = []
         client = Client(ScriptedTransport(self), ClientOptions(OURS)).restricted_to(DECLARATION.everything)
         self.reconciler = TopologyReconciler(
-            OwnedObjects(client, NodeResourceTopology, proof=("f:zones",)),
+            OwnedObjects(client, NodeResourceTopology, owners=Node, proof=("f:zones",)),
             self.nodes,
             self.pods,
             self.present,

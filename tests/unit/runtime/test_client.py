@@ -526,10 +526,21 @@ def test_delete_names_the_uid_and_deletes_in_the_background() -> None:
     }
 
 
-@pytest.mark.parametrize("code", [404, 409])
-def test_deleting_what_is_gone_is_success(code: int) -> None:
-    client, _ = client_of(refused(code))
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (404, "things.example.com x not found"),
+        (409, "the UID in the precondition (u1) does not match the UID in record (u2). The object might have been ..."),
+        (409, "StorageError: ..., Precondition failed: UID in precondition: u1, UID in object meta: u2"),
+    ],
+)
+def test_deleting_what_is_gone_is_success(code: int, message: str) -> None:
+    client, _ = client_of(Answer(code, body=status(code, message=message)))
     assert noted(client.delete(OBSERVED)) == []
+
+
+def test_a_delete_that_is_refused_while_the_object_stays_is_an_error() -> None:
+    assert isinstance(raised_by(lambda client: client.delete(OBSERVED), refused(409)), errors.Conflict)
 
 
 def noted(call: Coroutine[Any, Any, Any]) -> list[Write]:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from controllers.runtime import Client, ClientOptions, KubeObject, ObjectMeta, Resource
-from controllers.runtime.errors import FieldConflict
+from controllers.runtime.errors import FieldConflict, ObjectGone
 from controllers.runtime.owned import OwnedObjects
 from controllers.runtime.testing import Answer, Reply, ScriptedTransport, run_virtual
 from controllers.runtime.transport import HttpRequest
@@ -20,8 +20,13 @@ class Thing(KubeObject, frozen=True, kw_only=True):
     resource: ClassVar[Resource] = Resource("example.com", "v1", "things", "Thing", namespaced=False)
 
 
+class Owner(KubeObject, frozen=True, kw_only=True):
+    resource: ClassVar[Resource] = Resource("", "v1", "owners", "Owner", namespaced=False)
+
+
 PRESENT = Thing(metadata=ObjectMeta(name="a", uid="u1", resource_version="1"))
-DESIRED: Json = {"metadata": {"name": "a"}, "spec": {"kind": "x"}}
+OWNER = {"kind": "Owner", "name": "the-owner", "uid": "o1"}
+DESIRED: Json = {"metadata": {"name": "a", "ownerReferences": [OWNER]}, "spec": {"kind": "x"}}
 
 
 class Server:
@@ -32,11 +37,15 @@ class Server:
         self.uid = uid
         self.conflict = conflict
         self.gone = gone
+        self.owner = "o1"  # uid; "" where it is gone
         self.calls: list[str] = []
 
     def __call__(self, request: HttpRequest) -> Reply:
         forced = ("force", "true") in request.query
         self.calls.append("FORCE" if forced else request.method)
+        if request.path == "/api/v1/owners":
+            assert ("fieldSelector", "metadata.name=the-owner") in request.query
+            return self._owners()
         if request.method == "GET":
             return self._live()
         if request.method == "DELETE":
@@ -45,6 +54,10 @@ class Server:
             causes = [{"reason": "FieldManagerConflict", "field": ".spec.kind"}]
             return Answer(409, body={"kind": "Status", "reason": "Conflict", "details": {"causes": causes}})
         return Answer(body={**DESIRED, "metadata": {"name": "a", "uid": self.uid, "resourceVersion": "2"}})
+
+    def _owners(self) -> Reply:
+        items = [{"metadata": {"name": "the-owner", "uid": self.owner}}] if self.owner else []
+        return Answer(body={"metadata": {"resourceVersion": "5"}, "items": items})
 
     def _live(self) -> Reply:
         if self.gone:
@@ -58,7 +71,7 @@ class Server:
 
 def on(server: Server, act: Callable[[OwnedObjects[Thing]], Coroutine[Any, Any, Any]]) -> Any:
     client = Client(ScriptedTransport(server), ClientOptions(US, attempts=1))
-    return run_virtual(act(OwnedObjects(client, Thing, proof=("f:spec", "f:kind"))))
+    return run_virtual(act(OwnedObjects(client, Thing, owners=Owner, proof=("f:spec", "f:kind"))))
 
 
 def test_an_object_is_made_by_one_apply_that_is_not_forced() -> None:
@@ -88,6 +101,38 @@ def test_an_object_that_was_not_seen_is_not_forced_either() -> None:
     assert server.calls == ["PATCH"]
 
 
+def made_twice(server: Server, *, second_owner: str = "o1") -> Any:
+    """Makes an object that is gone again when it is looked at next."""
+    again: Json = {**DESIRED, "metadata": {"name": "a", "ownerReferences": [{**OWNER, "uid": second_owner}]}}
+
+    async def make(owned: OwnedObjects[Thing]) -> Thing:
+        await owned.ensure(DESIRED, None)
+        return await owned.ensure(again, None)
+
+    return on(server, make)
+
+
+def test_what_somebody_deleted_is_made_again_while_its_owner_lives() -> None:
+    server = Server(set())
+    assert made_twice(server).uid == "u1"
+    assert server.calls == ["PATCH", "GET", "PATCH"]
+
+
+@pytest.mark.parametrize("owner", ["", "o2"])
+def test_what_went_with_its_owner_is_not_made_again_however_late_that_is_heard_of(owner: str) -> None:
+    server = Server(set())
+    server.owner = owner
+    with pytest.raises(ObjectGone, match="Owner the-owner is deleted"):
+        made_twice(server)
+    assert server.calls == ["PATCH", "GET"]
+
+
+def test_a_namesake_of_the_owner_gets_its_own_without_a_look() -> None:
+    server = Server(set())
+    made_twice(server, second_owner="o2")
+    assert server.calls == ["PATCH", "PATCH"]
+
+
 def test_an_object_of_ours_is_withdrawn() -> None:
     server = Server({US})
     assert on(server, lambda owned: owned.withdraw(PRESENT)) is True
@@ -110,5 +155,5 @@ def test_bodies_carry_what_is_desired_and_nothing_else() -> None:
         return Answer(body={**DESIRED, "metadata": {"name": "a", "uid": "u1", "resourceVersion": "2"}})
 
     client = Client(ScriptedTransport(answer), ClientOptions(US, attempts=1))
-    run_virtual(OwnedObjects(client, Thing, proof=("f:spec",)).ensure(DESIRED, None))
+    run_virtual(OwnedObjects(client, Thing, owners=Owner, proof=("f:spec",)).ensure(DESIRED, None))
     assert bodies == [{"apiVersion": "example.com/v1", "kind": "Thing", **DESIRED}]

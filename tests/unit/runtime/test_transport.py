@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohappyeyeballs
 import pytest
 from aiohttp import web
 from kubernetes.aio import config as kubernetes_config
@@ -202,6 +203,26 @@ def test_a_refused_connection_is_a_transport_error_that_the_observer_hears_of(tm
                 async with rig.transport.stream(HttpRequest("GET", "/x")):
                     pytest.fail("nothing answered")
             assert rig.codes == ["<error>", "<error>"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("message", "raised"),
+    [("File descriptor 15 is used by transport <TCPTransport closed=False>", TransportError), ("a bug", RuntimeError)],
+)
+def test_a_descriptor_that_the_loop_takes_for_used_is_a_transport_error_and_bugs_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str, raised: type[Exception]
+) -> None:
+    async def start_connection(**_: Any) -> Any:
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(aiohappyeyeballs, "start_connection", start_connection)
+
+    async def scenario() -> None:
+        async with connected(tmp_path, free_port()) as rig:
+            with pytest.raises(raised, match=message.split(" <")[0]):
+                await rig.transport.request(HttpRequest("GET", "/x"))
 
     run(scenario)
 
