@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -43,13 +44,13 @@ class EmptyCluster:
         return Answer(body={"metadata": {"resourceVersion": "1"}, "items": []})
 
 
-def started(chosen: Sequence[str]) -> tuple[list[str], list[str]]:
+def started(chosen: Sequence[str], options: ManagerOptions = OFF) -> tuple[list[str], list[str]]:
     """The controllers that run, and the paths that they list."""
     cluster = EmptyCluster()
     running: list[str] = []
 
     async def scenario() -> None:
-        manager = Manager(Client(ScriptedTransport(cluster), ClientOptions("tests", attempts=1)), OFF)
+        manager = Manager(Client(ScriptedTransport(cluster), ClientOptions("tests", attempts=1)), options)
 
         async def prepare(prepared: Manager) -> None:
             await declare(prepared, chosen, arguments())
@@ -80,6 +81,13 @@ def test_all_of_them_run_in_one_process_and_list_nodes_once() -> None:
 def test_each_of_them_runs_alone(name: str) -> None:
     running, _ = started([name])
     assert running == [name]
+
+
+def test_all_but_places_in_racks_can_be_shared_by_replicas() -> None:
+    election = replace(OFF, leader_elect=True, leader_elect_resource_namespace="here", leader_elect_resource_name="all")
+    # Nobody is elected, as the server has no Leases: what is not shared waits for that, the others for their shards.
+    running, _ = started(tuple(PARTS), replace(election, shards=2))
+    assert set(PARTS) - set(running) == {"node-pool"}
 
 
 def test_what_needs_a_crd_of_others_runs_only_where_it_is_named() -> None:
