@@ -17,10 +17,20 @@ def milli(number: Fraction) -> str:
 
 
 def binary(number: Fraction) -> str:
-    """A number of bytes with the largest binary suffix that leaves it whole; fractions of a byte are cut off."""
-    count, suffix = int(number // 1), ""
-    for candidate in ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"):
-        if count == 0 or count % 1024:
-            break
-        count, suffix = count // 1024, candidate
-    return f"{count}{suffix}"
+    """A number of bytes with the largest binary suffix that leaves it whole; fractions of a byte are cut off.
+
+    One that no binary suffix divides is written as the server writes it, with the largest decimal one.
+    """
+    count = int(number // 1)
+    for power, suffix in reversed(list(enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1))):
+        if count and count % 1024**power == 0:
+            return f"{count // 1024**power}{suffix}"
+    return decimal(count)
+
+
+def decimal(count: int) -> str:
+    """A whole number with the largest decimal suffix that leaves it whole, as the server writes it."""
+    for power, suffix in reversed(list(enumerate("kMGTPE", start=1))):
+        if count and count % 1000**power == 0:
+            return f"{count // 1000**power}{suffix}"
+    return str(count)

@@ -29,6 +29,12 @@ def contents(api: DraApi, pool: Pool, gpus: Sequence[Gpu]) -> list[Content]:
     return counters + [{"devices": partitions.devices(api, pool.gpu, gpu)} for gpu in gpus]
 
 
+def counted(spec: Mapping[str, Any]) -> tuple[int, int]:
+    """How many counter sets a slice has, and how many of its devices draw on any."""
+    drawing = [body for device in spec.get("devices") or () if (body := device.get("basic", device))]
+    return len(spec.get("sharedCounters") or ()), sum("consumesCounters" in body for body in drawing)
+
+
 def _parts(items: Iterable[T], size: int) -> Iterator[Sequence[T]]:
     every = list(items)
     return (every[start : start + size] for start in range(0, len(every), size))

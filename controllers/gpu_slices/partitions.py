@@ -100,4 +100,4 @@ def _counters(amounts: Amounts, slices: range) -> dict[str, dict[str, str]]:
 
 def _text(name: str, amount: int) -> str:
     # In the server's own spelling, so that what is published compares equal with what was meant.
-    return quantity.binary(Fraction(amount)) if name == "memory" else str(amount)
+    return quantity.binary(Fraction(amount)) if name == "memory" else quantity.decimal(amount)

@@ -1,13 +1,14 @@
 """Publishes the GPU slices and keeps them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from controllers.api.core import Node, is_simulated
 from controllers.api.dra import DraApi, ResourceSlice, node_of
 from controllers.estate import DRA, DYNAMIC_MIG, FAKE, Pool, gpus_of
-from controllers.gpu_slices.contents import Content, contents
+from controllers.gpu_slices.contents import Content, contents, counted
 from controllers.gpu_slices.devices import DRIVER
-from controllers.gpu_slices.plan import plan
+from controllers.gpu_slices.plan import Spelling, desired, plan
 from controllers.gpu_slices.support import ASK_AGAIN, FIX, PartitionSupport
 from controllers.runtime import Manager, Selection
 from controllers.runtime.cache import Reader
@@ -55,6 +56,7 @@ class GpuSlicesReconciler:
         self._dra = dra
         self._support = support
         self._recorder = recorder
+        self._spelling = Spelling()
 
     async def reconcile(self, request: Request) -> Result:
         node = self._nodes.get(request)
@@ -81,22 +83,45 @@ class GpuSlicesReconciler:
         return simulated and pool.offered == DRA and pool.backend == FAKE
 
     async def _publish(self, node: Node, offered: Sequence[Content], present: Sequence[ResourceSlice]) -> None:
-        by_name = {entry.name: entry for entry in present}
-        steps = plan(node, offered, present)
+        if not plan(node, offered, present, spelling=self._spelling):
+            return
+        foreign = [entry for entry in present if not await self._owned.is_ours(entry)]
+        above = max((entry.pool_generation for entry in foreign), default=0)
+        ours = [entry for entry in present if entry not in foreign]
+        steps = plan(node, offered, ours, above=above, spelling=self._spelling)
+        if self._left_alone(node, offered, foreign):
+            return
+        by_name = {entry.name: entry for entry in ours}
         for manifest in steps.write:
-            name = manifest["metadata"]["name"]
             try:
-                written = await self._owned.ensure(manifest, by_name.get(name))
+                written = await self._owned.ensure(manifest, by_name.get(manifest["metadata"]["name"]))
             except FieldConflict as error:
-                self._warn_of_foreign_slice(node, name, error.message)
+                self._warn_of_foreign_slice(node, manifest["metadata"]["name"], error.message)
                 return
-            if written.spec != manifest["spec"]:
-                # Without their counters, instances would be given away that have no room beside each other.
-                self._support.lost()
-                raise RuntimeFault(f"ResourceSlice {name} is stored otherwise than it was sent: looking again")
+            self._take_note(manifest, written)
         for left_over in steps.withdraw:
-            if not await self._owned.withdraw(left_over):
-                self._warn_of_foreign_slice(node, left_over.name, f"it offers devices of {DRIVER} on this node, too")
+            await self._owned.withdraw(left_over)
+
+    def _left_alone(self, node: Node, offered: Sequence[Content], foreign: Sequence[ResourceSlice]) -> bool:
+        """Reports slices of others, and whether one of them has the place of one of ours.
+
+        Then nothing is written: of a pool that cannot be whole, each new generation would only be one more write.
+        """
+        places = {manifest["metadata"]["name"] for manifest in desired(node, offered, 1)}
+        for entry in foreign:
+            self._warn_of_foreign_slice(node, entry.name, f"it offers devices of {DRIVER} on this node, too")
+        return any(entry.name in places for entry in foreign)
+
+    def _take_note(self, manifest: Mapping[str, Any], written: ResourceSlice) -> None:
+        """Raises RuntimeFault where the server left counters out.
+
+        Without them instances would be given away that have no room beside each other.
+        """
+        name = manifest["metadata"]["name"]
+        if counted(manifest["spec"]) != counted(written.spec):
+            self._support.lost()
+            raise RuntimeFault(f"ResourceSlice {name} is stored without counters: asking the server what it takes")
+        self._spelling.learn(name, manifest["spec"], written.spec)
 
     async def _withdraw(self, present: Sequence[ResourceSlice]) -> None:
         """Where the node is gone, left its pool, or offers its GPUs otherwise."""

@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from cachetools import LRUCache
 
-from controllers.runtime.client import Client, Selection
+from controllers.runtime.client import Client, LiveOwnership, Selection
 from controllers.runtime.errors import FieldConflict, ObjectGone
 from controllers.runtime.meta import Key, KubeObject
 
@@ -28,6 +28,7 @@ class OwnedObjects(Generic[T]):
         self._owners = owners
         self._proof = proof
         self._made_for: LRUCache[Key, str] = LRUCache(REMEMBERED)
+        self._makers: LRUCache[str, tuple[str, bool]] = LRUCache(REMEMBERED)
 
     async def ensure(self, desired: Mapping[str, Any], present: T | None) -> T:
         """Makes an object as desired, and takes edited fields back.
@@ -41,6 +42,7 @@ class OwnedObjects(Generic[T]):
             await self._demand(owner["name"], owner["uid"])
         written = await self._write(desired, present)
         self._made_for[key] = owner["uid"]
+        self._makers[written.uid] = (written.metadata.resource_version, True)
         return written
 
     async def _demand(self, name: str, uid: str) -> None:
@@ -65,11 +67,22 @@ class OwnedObjects(Generic[T]):
         await self._client.delete(present)
         return True
 
+    async def is_ours(self, present: T) -> bool:
+        """Whether an object is of our making or gone, by a live look at each version that we have not written."""
+        version = present.metadata.resource_version
+        known = self._makers.get(present.uid)
+        if known is None or known[0] != version:
+            live = await self._client.get_ownership(self._kind, present.name, present.namespace)
+            ours = live is None or live.uid != present.uid or self._proves(live)
+            known = self._makers[present.uid] = (version, ours)
+        return known[1]
+
     async def made(self, present: T) -> bool:
         """Whether an object is of our making, by a live look."""
         live = await self._client.get_ownership(self._kind, present.name, present.namespace)
-        if live is None or live.uid != present.uid:
-            return False
+        return live is not None and live.uid == present.uid and self._proves(live)
+
+    def _proves(self, live: LiveOwnership) -> bool:
         return live.managers_of(*self._proof) == {self._client.field_manager}
 
 

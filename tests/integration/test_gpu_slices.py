@@ -1,5 +1,7 @@
 """GPU slices on a cluster: published, kept, changed and taken away, and allocated by the scheduler."""
 
+import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,10 +14,18 @@ from tests.integration.estate import estate_controller, write_topology
 from tests.integration.scenario import EAST, Cluster, Manifest, gpu_pod
 
 DRIVER = "gpu.nvidia.com"
+REST = 2.0  # seconds in which a loop of writes would show
 POOLS: Manifest = {
     "slices": {"gpu": {"profile": "h100", "offered": "dra"}},
     "slices-small": {"gpu": {"profile": "t4", "offered": "dra", "overrides": {"device_count": 1}}},
     "slices-many": {"gpu": {"profile": "a100", "offered": "dra", "overrides": {"device_count": 130}}},
+    "slices-odd": {
+        "gpu": {
+            "profile": "h100",
+            "offered": "dra",
+            "overrides": {"device_count": 1, "device_defaults": {"memory": {"total_bytes": 24_564_000_000}}},
+        }
+    },
     "slices-none": {"gpu": {"profile": "h100", "offered": "extended-resource"}},
 }
 
@@ -163,6 +173,59 @@ def test_slices_that_others_made_are_left_alone_and_reported(cluster: Cluster) -
     finally:
         delete_nodes(cluster.environment, [name])
         cluster.delete("resourceslices", metadata["name"])
+
+
+def test_sizes_that_the_server_spells_its_own_way_are_written_once(cluster: Cluster, pool_nodes: PoolNodes) -> None:
+    (node,) = pool_nodes({EAST: 1}, "slices-odd")
+    (published,) = wait_devices(cluster, node, 1)
+
+    time.sleep(REST)
+
+    assert slices_of(cluster, node) == [published]
+    assert published["spec"]["devices"][0]["capacity"]["memory"] == {"value": "24564M"}
+
+
+def test_one_slice_of_several_that_somebody_takes_over_stops_all_writing_until_it_is_given_back(
+    cluster: Cluster, pool_nodes: PoolNodes
+) -> None:
+    (node,) = pool_nodes({EAST: 1}, "slices-many")
+    _, second = wait_devices(cluster, node, 130)
+    taken = {key: second[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": f"{node}-{DRIVER}-1"}}
+    taken["spec"]["devices"][0]["attributes"]["mine"] = {"bool": True}
+    arguments = ("--server-side", "--force-conflicts", "--field-manager=somebody", "-f", "-")
+    cluster.environment.kubectl("apply", *arguments, input=json.dumps(taken))
+    cluster.wait_event("ForeignResourceSlice", node, "default")
+
+    def versions() -> list[str]:
+        return [entry["metadata"]["resourceVersion"] for entry in slices_of(cluster, node)]
+
+    time.sleep(1.0)
+    before = versions()
+    time.sleep(REST)
+    assert versions() == before
+
+    cluster.delete("resourceslices", taken["metadata"]["name"])
+    published = wait_devices(cluster, node, 130)
+    assert len({entry["spec"]["pool"]["generation"] for entry in published}) == 1
+
+
+def test_a_pool_stays_at_rest_beside_a_slice_of_somebody_else(cluster: Cluster, pool_nodes: PoolNodes) -> None:
+    (node,) = pool_nodes({EAST: 1}, "slices")
+    wait_devices(cluster, node, 8)
+    pool = {"name": node, "generation": 5, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": [{"name": "theirs"}]}
+    metadata = {"name": f"{node}-theirs"}
+    cluster.apply({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": spec})
+    cluster.wait_event("ForeignResourceSlice", node, "default", about=f"{node}-theirs")
+
+    def newest() -> list[str] | None:
+        found = slices_of(cluster, node)
+        mine = next(entry for entry in found if entry["metadata"]["name"] != f"{node}-theirs")
+        return [e["metadata"]["resourceVersion"] for e in found] if mine["spec"]["pool"]["generation"] > 5 else None
+
+    before = cluster.wait(newest, lambda: f"a newer generation than theirs: {slices_of(cluster, node)}")
+    time.sleep(REST)
+    assert newest() == before
 
 
 def test_an_estate_at_rest_costs_no_write_and_no_call_is_denied(

@@ -8,7 +8,7 @@ import msgspec
 from controllers.api.core import Node
 from controllers.api.dra import ResourceSlice
 from controllers.gpu_slices.contents import Content
-from controllers.gpu_slices.plan import desired, plan
+from controllers.gpu_slices.plan import Spelling, desired, plan
 from controllers.runtime import ObjectMeta
 
 NODE = Node(metadata=ObjectMeta(name="n1", uid="u-n1"))
@@ -82,3 +82,37 @@ def test_a_node_that_was_made_again_becomes_the_owner_without_a_new_generation()
     before = Node(metadata=ObjectMeta(name="n1", uid="u-older"))
 
     assert written(gpus(8), published(gpus(8), 3, before)) == [(FIRST, 3, 1)]
+
+
+def test_what_the_server_spells_otherwise_is_written_once() -> None:
+    (wanted,) = desired(NODE, [{"devices": [{"name": "gpu-0", "capacity": {"memory": {"value": "1000"}}}]}], 1)
+    stored = {**wanted["spec"], "devices": [{"name": "gpu-0", "capacity": {"memory": {"value": "1k"}}}]}
+    present = [ResourceSlice.decode(msgspec.json.encode({**wanted, "spec": stored}))]
+    held = [{"devices": wanted["spec"]["devices"]}]
+    spelling = Spelling()
+
+    assert plan(NODE, held, present, spelling=spelling).write
+    spelling.learn(FIRST, wanted["spec"], stored)
+    assert not plan(NODE, held, present, spelling=spelling)
+    assert plan(NODE, parts(gpus(1)), present, spelling=spelling).write
+    edited = msgspec.structs.replace(present[0], spec={**stored, "devices": []})
+    assert plan(NODE, held, [edited], spelling=spelling).write
+
+
+def test_a_slice_that_was_spelled_otherwise_and_is_no_longer_is_compared_as_it_is() -> None:
+    (wanted,) = desired(NODE, parts(gpus(1)), 1)
+    present = published(gpus(1))
+    spelling = Spelling()
+    spelling.learn(FIRST, wanted["spec"], {"devices": []})
+    spelling.learn(FIRST, wanted["spec"], wanted["spec"])
+
+    assert not plan(NODE, parts(gpus(1)), present, spelling=spelling)
+    assert plan(NODE, parts(gpus(1)), [msgspec.structs.replace(present[0], spec={"devices": []})], spelling=spelling)
+
+
+def test_our_slices_are_newer_than_those_of_somebody_else_and_then_stay() -> None:
+    steps = plan(NODE, parts(gpus(8)), published(gpus(8), 3), above=7)
+
+    assert [step["spec"]["pool"]["generation"] for step in steps.write] == [9]
+    assert not plan(NODE, parts(gpus(8)), published(gpus(8), 9), above=7)
+    assert [s["spec"]["pool"]["generation"] for s in plan(NODE, parts(gpus(8)), [], above=7).write] == [8]
