@@ -294,7 +294,7 @@ class Uninstaller:
             if namespace.name != self._namespace:
                 self.report.leave(describe(namespace), "it is not the driver namespace; name it: --driver-namespace")
             elif foreign := await self._foreign_objects():
-                self.report.leave(describe(namespace), f"it holds objects of others: {', '.join(foreign[:5])}")
+                self.report.leave(describe(namespace), f"it holds objects of others: {', '.join(foreign)}")
             else:
                 await self._delete(namespace)
 

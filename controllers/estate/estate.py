@@ -10,10 +10,10 @@ from controllers.estate.document import read as read_yaml
 from controllers.estate.fabric import Fabric, read_fabric
 from controllers.estate.mig import MIG_MODES, NO_MIG
 from controllers.estate.names import is_extended_resource, is_label_key, is_name
-from controllers.estate.numa import read_numa
+from controllers.estate.numa import MAX_GPUS, read_numa
 from controllers.estate.pool import BACKENDS, DRA, EXTENDED_RESOURCE, FAKE, Pool
 from controllers.estate.problem import Mistake, Problem
-from controllers.estate.profile import MAX_GPUS, MAX_MEMORY, MIB, Extract, GpuModel, Profiles, extract, merged
+from controllers.estate.profile import MAX_MEMORY, MIB, Extract, GpuModel, Profiles, extract, merged
 from controllers.estate.reading import Attempts, Node, collected, joined, shown, twice
 
 DEFAULT_POOL_LABEL = "run.ai/simulated-gpu-node-pool"
@@ -138,14 +138,11 @@ def _pool(node: Node, context: _Context) -> Pool:
         fabric=attempt(lambda: _fabric(node.get("fabric"), context.racks), None),
         mig_strategy=context.mig_strategy,
     )
+    count = None if content is None else content.count
+    zones = attempt(lambda: None if numa.absent else read_numa(numa, count), None)
     if content is not None:
-        pool = replace(
-            pool,
-            gpu=content.model,
-            gpu_count=content.count,
-            numa=attempt(lambda: None if numa.absent else read_numa(numa, content.count), None),
-            mig=attempt(lambda: _mig(gpu.get("mig"), content.model, offered), NO_MIG),
-        )
+        mig = attempt(lambda: _mig(gpu.get("mig"), content.model, offered), NO_MIG)
+        pool = replace(pool, gpu=content.model, gpu_count=content.count, numa=zones, mig=mig)
     attempt.finish()
     return pool
 
@@ -178,6 +175,10 @@ def _mig(node: Node, model: GpuModel, offered: str) -> str:
     if not model.mig:
         why = f"{model.product or 'the GPU'} has no MIG profiles"
         raise node.mistake(why, "take mig away, or list mig.profiles in the GPU's profile")
+    for profile in model.mig:
+        if profile.memory > model.memory_mib:
+            why = f"an instance {profile.name} has {profile.memory} MiB, and the GPU {model.memory_mib} MiB"
+            raise node.mistake(why, "correct mig.profiles, or device_defaults.memory.total_bytes, of the GPU's profile")
     return mode
 
 
@@ -206,9 +207,11 @@ def _at_home(mistake: Mistake, base: Node, overrides: str) -> Mistake:
 
 def _legacy_gpu(node: Node) -> Extract:
     """The GPUs of a pool in the older format."""
-    memory = node.get("gpuMemory").whole_number(0, MAX_MEMORY // MIB, default=0)
-    product = node.get("gpuProduct").text("", most=253)
-    count = node.get("gpuCount").whole_number(0, MAX_GPUS, default=0)
+    attempt = Attempts()
+    memory = attempt(lambda: node.get("gpuMemory").whole_number(0, MAX_MEMORY // MIB, default=0), 0)
+    product = attempt(lambda: node.get("gpuProduct").text("", most=253), "")
+    count = attempt(lambda: node.get("gpuCount").whole_number(0, MAX_GPUS, default=0), 0)
+    attempt.finish()
     profile = {"device_defaults": {"name": product, "memory": {"total_bytes": memory * MIB}}, "device_count": count}
     return extract(Node(profile, node.path, node.pool))
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controllers.estate.reading import Node, shown
+from controllers.estate.reading import Attempts, Node, shown
 
 MAX_NODES_PER_CLIQUE = 18
 """Compute trays of the largest rack on the market."""
@@ -29,14 +29,23 @@ class Fabric:
 
 
 def read_fabric(node: Node) -> Fabric:
-    """A pool's fabric block. Raises Mistake."""
-    node.refuse_unknown(("clusterUUID", "nodesPerClique", "firstClique"))
-    cluster = node.get("clusterUUID")
-    text = cluster.text().lower()
+    """A pool's fabric block. Raises Mistake with everything that is wrong with it."""
+    attempt = Attempts()
+    attempt(lambda: node.refuse_unknown(("clusterUUID", "nodesPerClique", "firstClique")), None)
+    fabric = Fabric(
+        attempt(lambda: _cluster(node.get("clusterUUID")), ""),
+        attempt(lambda: node.get("nodesPerClique").whole_number(1, MAX_NODES_PER_CLIQUE), 1),
+        attempt(lambda: node.get("firstClique").whole_number(0, 2**31, default=0), 0),
+    )
+    attempt.finish()
+    return fabric
+
+
+def _cluster(node: Node) -> str:
+    text = node.text().lower()
     if not _UUID.fullmatch(text) or text == NIL:
-        raise cluster.mistake(f"{shown(text)} is not the UUID of a fabric", "use a UUID that is not all zeros")
-    size = node.get("nodesPerClique").whole_number(1, MAX_NODES_PER_CLIQUE)
-    return Fabric(text, size, node.get("firstClique").whole_number(0, 2**31, default=0))
+        raise node.mistake(f"{shown(text)} is not the UUID of a fabric", "use a UUID that is not all zeros")
+    return text
 
 
 def assign_cliques(fabric: Fabric, present: Mapping[str, str]) -> dict[str, str]:

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from controllers.estate.reading import Node, shown
+from controllers.estate.reading import Attempts, Node, shown
 
 NO_MIG: Final = "none"
 DYNAMIC_MIG: Final = "dynamic"
@@ -53,7 +54,10 @@ def slices_of(profiles: Iterable[MigProfile]) -> int:
 
 def read_mig(node: Node) -> tuple[MigProfile, ...]:
     """The list ``mig.profiles`` of a GPU profile; none where there is no such list. Raises Mistake."""
-    found = tuple(_profile(entry) for entry in node.list())
+    attempt = Attempts()
+    read = [attempt(partial(_profile, entry), None) for entry in node.list()]
+    attempt.finish()
+    found = tuple(profile for profile in read if profile is not None)
     _refuse_twice(node, found)
     for entry, profile in zip(node.list(), found, strict=True):
         if profile.reach > slices_of(found):
@@ -65,18 +69,29 @@ def read_mig(node: Node) -> tuple[MigProfile, ...]:
 
 
 def _profile(node: Node) -> MigProfile:
-    node.refuse_unknown(_FIELDS)
-    name = node.get("name").text()
-    if not _NAME.fullmatch(name):
-        raise node.get("name").mistake(f"{shown(name)} is not the name of a MIG profile", "write it as 1g.5gb")
-    return MigProfile(
-        name=name,
-        id=node.get("id").whole_number(0, 255),
-        starts=_starts(node.get("starts")),
-        slices=node.get("slices").whole_number(1, MAX_SLICES),
-        memory=node.get("memory_mb").whole_number(1, MAX_MEMORY),
-        **{count: node.get(count).whole_number(0, MAX_ENGINES, default=0) for count in _COUNTS},
+    attempt = Attempts()
+    attempt(lambda: node.refuse_unknown(_FIELDS), None)
+    profile = MigProfile(
+        name=attempt(lambda: _name(node.get("name")), ""),
+        id=attempt(lambda: node.get("id").whole_number(0, 255), 0),
+        starts=attempt(lambda: _starts(node.get("starts")), (0,)),
+        slices=attempt(lambda: node.get("slices").whole_number(1, MAX_SLICES), 1),
+        memory=attempt(lambda: node.get("memory_mb").whole_number(1, MAX_MEMORY), 1),
+        **{name: attempt(partial(_count, node.get(name)), 0) for name in _COUNTS},
     )
+    attempt.finish()
+    return profile
+
+
+def _name(node: Node) -> str:
+    name = node.text()
+    if not _NAME.fullmatch(name):
+        raise node.mistake(f"{shown(name)} is not the name of a MIG profile", "write it as 1g.5gb")
+    return name
+
+
+def _count(node: Node) -> int:
+    return node.whole_number(0, MAX_ENGINES, default=0)
 
 
 def _starts(node: Node) -> tuple[int, ...]:

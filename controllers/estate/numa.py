@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 from controllers.estate import quantity
 from controllers.estate.reading import Attempts, Node, shown
+
+MAX_GPUS = 1024  # of one node
 
 MAX_ZONES = 64
 """Zones that schedulers read: scheduler-plugins keeps them in a 64-bit mask."""
@@ -71,8 +74,11 @@ def split(total: int, parts: int) -> tuple[int, ...]:
     return tuple(share + (index < left) for index in range(parts))
 
 
-def read_numa(node: Node, gpus: int) -> Numa:
-    """A pool's NUMA block for nodes with so many GPUs. Raises Mistake with everything that is wrong with it."""
+def read_numa(node: Node, gpus: int | None) -> Numa:
+    """A pool's NUMA block for nodes with so many GPUs, None where that cannot be told.
+
+    Raises Mistake with everything that is wrong with it.
+    """
     attempt = Attempts()
     attempt(lambda: node.refuse_unknown(FIELDS), None)
     zones = attempt(lambda: node.get("zones").whole_number(1, MAX_ZONES), 0)
@@ -80,7 +86,7 @@ def read_numa(node: Node, gpus: int) -> Numa:
     attempt(lambda: distances.refuse_unknown(("self", "remote")), None)
     numa = Numa(
         zones=zones,
-        explicit=attempt(lambda: _explicit(node.get("gpusPerZone"), zones, gpus) if zones else (), ()),
+        explicit=attempt(lambda: _explicit(node.get("gpusPerZone"), zones, gpus), ()),
         policy=attempt(lambda: node.get("topologyManagerPolicy").choice(POLICIES, "single-numa-node"), ""),
         scope=attempt(lambda: node.get("topologyManagerScope").choice(SCOPES, "container"), ""),
         cpu_per_zone=attempt(lambda: _quantity(node.get("cpuPerZone")), None),
@@ -96,13 +102,17 @@ def _distance(node: Node, default: int) -> int:
     return node.whole_number(SELF_DISTANCE, MAX_DISTANCE, default)
 
 
-def _explicit(node: Node, zones: int, gpus: int) -> tuple[int, ...]:
+def _explicit(node: Node, zones: int, gpus: int | None) -> tuple[int, ...]:
+    """``zones`` is 0 where their number is wrong."""
     if node.absent:
         return ()
-    counts = tuple(entry.whole_number(0, gpus) for entry in node.list())
-    if len(counts) != zones:
+    attempt = Attempts()
+    most = MAX_GPUS if gpus is None else gpus
+    counts = tuple(attempt(partial(entry.whole_number, 0, most), 0) for entry in node.list())
+    attempt.finish()
+    if zones and len(counts) != zones:
         raise node.mistake(f"it has {len(counts)} entries for {zones} zones", "give one number for each zone")
-    if sum(counts) != gpus:
+    if zones and gpus is not None and sum(counts) != gpus:
         raise node.mistake(f"the numbers sum up to {sum(counts)}, and a node has {gpus} GPUs", f"make the sum {gpus}")
     return counts
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from controllers.estate import mig
 from controllers.estate.document import Document, Unreadable, read
 from controllers.estate.mig import MigProfile, read_mig
+from controllers.estate.numa import MAX_GPUS
 from controllers.estate.reading import Attempts, Node, shown, twice
 
 PROFILE_KEY: Final = "profile.yaml"
@@ -15,7 +16,6 @@ PROFILE_KEY: Final = "profile.yaml"
 
 MIB: Final = 2**20
 GIB: Final = 2**30
-MAX_GPUS: Final = 1024  # of one node
 MAX_MEMORY: Final = 2**50  # bytes of one GPU
 
 MAX_KNOWN: Final = 20  # profiles that are named to a user who names none of them
@@ -213,4 +213,8 @@ def _brand(text: str) -> str:
 def _capability(node: Node) -> str:
     if node.absent:
         return ""
-    return f"{node.get('major').whole_number(0, 99)}.{node.get('minor').whole_number(0, 99, default=0)}"
+    attempt = Attempts()
+    major = attempt(lambda: node.get("major").whole_number(0, 99), 0)
+    minor = attempt(lambda: node.get("minor").whole_number(0, 99, default=0), 0)
+    attempt.finish()
+    return f"{major}.{minor}"

@@ -5,7 +5,7 @@ exactly as they are, so that a mistake in the document, or its loss, takes nothi
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from controllers.api.core import Node
@@ -14,6 +14,7 @@ from controllers.runtime import Key, Manager, Selection, logs
 from controllers.runtime.controller import Controller
 from controllers.runtime.rbac import permissions
 from controllers.runtime.reconcile import Request
+from controllers.runtime.recorder import RecorderOptions
 from controllers.topology.kinds import DATA_KEY, PROFILE_KEY, PROFILE_LABEL, PROFILE_PREFIX, GpuProfile, TopologyConfig
 from controllers.topology.options import TopologyOptions
 
@@ -21,6 +22,12 @@ PERMISSIONS = permissions(TopologyConfig, "list", "watch")
 """What a controller declares for its driver namespace to have a topology."""
 
 LABEL_FIELD = "nodePoolLabelKey"
+
+MAX_TOLD = 50
+"""Mistakes of one reading that become Events; the rest is one more."""
+
+REFILL = 10.0
+"""Seconds for one more Event about the document, once twice as many were written as one reading may have."""
 
 logger = logs.get_logger(__name__)
 
@@ -43,7 +50,9 @@ class TopologySource:
         self._informers = (configs, profiles)
         self._configs = configs.store
         self._profiles = profiles.store
-        self._recorder = manager.recorder("topology")
+        # Mistakes differ from each other, and whoever corrects them reads them: none is to be combined with others.
+        told = RecorderOptions(alike=MAX_TOLD + 1, burst=2 * MAX_TOLD, refill=REFILL)
+        self._recorder = manager.recorder("topology", told)
         self._stale = asyncio.Event()
         self._stale.set()
         self._good: dict[str, Pool] = {}
@@ -155,11 +164,15 @@ class TopologySource:
         whole = _is_unreadable(read)
         return {name: pool for name, pool in self._good.items() if whole or name in spoilt}
 
-    def _report(self, config: TopologyConfig | None, problems: Iterable[Problem]) -> None:
+    def _report(self, config: TopologyConfig | None, problems: Sequence[Problem]) -> None:
         for problem in problems:
             logger.warning("mistake in the topology", path=problem.path, why=problem.why, fix=problem.fix)
-            if config is not None:
-                self._recorder.event(config, "Warning", "InvalidTopology", str(problem), "ReadTopology")
+        notes = [str(problem) for problem in problems[:MAX_TOLD]]
+        if len(problems) > MAX_TOLD:
+            notes.append(f"there are {len(problems) - MAX_TOLD} more mistakes: see the log, or /readyz?verbose")
+        if config is not None:
+            for note in notes:
+                self._recorder.event(config, "Warning", "InvalidTopology", note, "ReadTopology")
 
 
 def _is_unreadable(read: Estate) -> bool:

@@ -247,7 +247,7 @@ def test_a_name_that_is_twice_in_a_pool_costs_that_pool(block: str, path: str) -
         ("{gpuProduct: " + "x" * 254 + "}", "nodePools.p.gpuProduct"),
         ("{numa: {}}", "nodePools.p.numa.zones"),
         ("{numa: []}", "nodePools.p.numa"),
-        ("{fabric: {}}", "nodePools.p.fabric.clusterUUID"),
+        ("{fabric: {nodesPerClique: 4}}", "nodePools.p.fabric.clusterUUID"),
     ],
 )
 def test_a_mistake_in_a_pool_is_reported_with_its_path_and_costs_no_other(block: str, path: str) -> None:
@@ -432,7 +432,7 @@ def test_all_that_is_wrong_with_a_pool_is_reported_at_once() -> None:
         "  p:\n"
         "    gpu: {backend: real, profile: h100, offered: twice, overrides: {device_defaults: {brand: [], name: 7}}}\n"
         "    resources: [{a.b/c: -1, d: 1}, 5]\n"
-        "    numa: {zones: 2}\n"
+        "    numa: {zones: 2, topologyManagerScope: rack}\n"
         "    fabric: {nodesPerClique: 99}\n"
         "    extra: 1\n"
         "  q: {gpu: {profile: h100}, numa: {zones: 99, topologyManagerPolicy: strict, distances: {self: 0}}}\n"
@@ -447,6 +447,8 @@ def test_all_that_is_wrong_with_a_pool_is_reported_at_once() -> None:
         "p.resources[0].d",
         "p.resources[1]",
         "p.fabric.clusterUUID",
+        "p.fabric.nodesPerClique",
+        "p.numa.topologyManagerScope",
         "q.numa.zones",
         "q.numa.topologyManagerPolicy",
         "q.numa.distances.self",

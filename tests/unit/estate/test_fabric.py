@@ -70,7 +70,7 @@ def test_a_pool_s_racks_are_read() -> None:
         (f"clusterUUID: {CLUSTER}, nodesPerClique: 0", "nodesPerClique"),
         (f"clusterUUID: {CLUSTER}, nodesPerClique: 19", "nodesPerClique"),
         (f"clusterUUID: {CLUSTER}, nodesPerClique: 4, firstClique: -1", "firstClique"),
-        (f"clusterUUID: {CLUSTER}, nodesPerRack: 4", "nodesPerRack"),
+        (f"clusterUUID: {CLUSTER}, nodesPerClique: 4, nodesPerRack: 4", "nodesPerRack"),
     ],
 )
 def test_a_mistake_in_the_block_is_reported_with_its_path(fields: str, path: str) -> None:

@@ -121,7 +121,10 @@ def test_the_name_of_a_profile_in_that_of_a_device_is_a_dns_label(name: str, par
         ("{profile: h100, offered: dra, mig: static}", "mig", "'static' is not known"),
         ("{profile: h100, offered: dra, mig: true}", "mig", "True is not known"),
         (
-            "{profile: h100, offered: dra, overrides: {mig: {profiles: [{name: 1g.5gb}]}}}",
+            (
+                "{profile: h100, offered: dra, "
+                "overrides: {mig: {profiles: [{name: 1g.5gb, starts: [0], slices: 1, memory_mb: 1}]}}}"
+            ),
             "overrides.mig.profiles[0].id",
             "it is missing",
         ),
@@ -134,6 +137,31 @@ def test_a_pool_that_cannot_be_partitioned_is_refused_and_others_go_on(gpu: str,
     assert problem.path == f"nodePools.p.gpu.{path}"
     assert why in problem.why
     assert estate.pools["q"].mig == "dynamic"
+
+
+def test_an_instance_is_no_larger_than_its_gpu() -> None:
+    memory = "device_defaults: {memory: {total_bytes: 1073741824}}"
+    (problem,) = load(
+        f"nodePools: {{p: {{gpu: {{profile: h100, offered: dra, mig: dynamic, overrides: {{{memory}}}}}}}}}"
+    ).problems
+
+    assert problem.path == "nodePools.p.gpu.mig"
+    assert problem.why == "an instance 1g.10gb has 9984 MiB, and the GPU 1024 MiB"
+
+
+def test_all_that_is_wrong_with_a_profile_is_told_at_once() -> None:
+    with pytest.raises(Mistake) as raised:
+        read({"name": "x", "id": -1, "starts": [], "slices": 0, "decoders": "many", "size": 1})
+
+    assert [problem.path.removeprefix("mig.profiles[0].") for problem in raised.value.problems] == [
+        "size",
+        "name",
+        "id",
+        "starts",
+        "slices",
+        "memory_mb",
+        "decoders",
+    ]
 
 
 def test_gpus_are_whole_unless_a_pool_says_otherwise() -> None:

@@ -92,7 +92,7 @@ def test_a_quantity_may_be_a_number_or_text(text: str) -> None:
         ("{zones: 2, gpusPerZone: []}", ".gpusPerZone"),
         ("{zones: 2, gpusPerZone: [4, 3]}", ".gpusPerZone"),
         ("{zones: 2, gpusPerZone: [4, 5]}", ".gpusPerZone"),
-        ("{zones: 2, gpusPerZone: [9, -1]}", ".gpusPerZone[0]"),
+        ("{zones: 2, gpusPerZone: [9, 0]}", ".gpusPerZone[0]"),
         ("{zones: 2, gpusPerZone: [-1, 8]}", ".gpusPerZone[0]"),
         ("{zones: 2, gpusPerZone: [4, 4, x]}", ".gpusPerZone[2]"),
         ("{zones: 2, gpusPerZone: 4}", ".gpusPerZone"),

@@ -78,9 +78,12 @@ def test_cores_are_whole_or_in_thousandths(number: Fraction, text: str) -> None:
     [
         (0, "0"),
         (1, "1"),
+        (1000, "1k"),
         (1023, "1023"),
         (1024, "1Ki"),
         (1536, "1536"),
+        (24_564_000_000, "24564M"),
+        (80_000_000_000, "78125000Ki"),
         (64 * 2**30, "64Gi"),
         (2**60, "1Ei"),
         (2**70, "1024Ei"),
@@ -92,3 +95,10 @@ def test_bytes_have_the_largest_suffix_that_leaves_them_whole(number: int, text:
 
 def test_fractions_of_a_byte_are_cut_off() -> None:
     assert quantity.binary(Fraction("1024.9")) == "1Ki"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0"), (7, "7"), (999, "999"), (1000, "1k"), (1500, "1500"), (10**18, "1E")]
+)
+def test_counts_have_the_suffix_that_the_server_gives_them(count: int, text: str) -> None:
+    assert quantity.decimal(count) == text

@@ -177,3 +177,21 @@ def test_what_cannot_be_served_here_is_told_about_the_document() -> None:
     assert [(event["reason"], event["regarding"]["name"]) for event in server.events] == [
         ("MigNotSupported", "topology")
     ]
+
+
+def test_each_of_many_mistakes_is_told_and_so_are_those_of_the_next_document() -> None:
+    first = "nodePools: {" + ", ".join(f"a{number}: 7" for number in range(40)) + "}"
+    second = "nodePools: {" + ", ".join(f"b{number}: 7" for number in range(8)) + ", good: {gpu: {profile: t4}}}"
+    server = Server(config(first), changes=(changed(second, 2),))
+    on(server, pools)
+    told = {event["note"].partition(":")[0].removeprefix("nodePools.") for event in server.events}
+    assert {f"a{number}" for number in range(40)} <= told
+    assert {f"b{number}" for number in range(8)} <= told
+
+
+def test_of_too_many_mistakes_the_rest_is_one_event() -> None:
+    document = "nodePools: {" + ", ".join(f"a{number}: 7" for number in range(60)) + "}"
+    server = Server(config(document))
+    on(server, pools)
+    assert len(server.events) == 51
+    assert server.events[-1]["note"].startswith("there are 10 more mistakes")
