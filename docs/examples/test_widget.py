@@ -114,3 +114,21 @@ def test_a_widget_takes_its_entry_with_it(sandbox: Sandbox, account: Path) -> No
         assert await entry(admin) is None
 
     play(sandbox, account, scenario)
+
+
+def test_a_definition_may_come_after_the_controller(sandbox: Sandbox, account: Path) -> None:
+    async def whole() -> None:
+        async with (
+            connected(sandbox.kubeconfig) as admin,
+            connected(account) as client,
+            running(client, setup) as manager,
+        ):
+
+            def misses_the_kind() -> bool:
+                return "404" in (manager.informer(Widget).last_error or "")
+
+            assert await eventually(misses_the_kind)
+            await admin.create(CustomResourceDefinition, yaml.safe_load(CRD.read_text()))
+            await eventually(manager.elected.is_set, timeout=30.0)
+
+    asyncio.run(whole())
