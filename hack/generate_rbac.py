@@ -9,16 +9,14 @@ import importlib
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from controllers.runtime.lease import DECLARATION as LEASES
-from controllers.runtime.rbac import Declaration, Permission, rules
+from controllers.runtime.rbac import Declaration, manifests
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMESPACE = "gpu-mirage"
-RBAC_GROUP = "rbac.authorization.k8s.io"
 ONE_BY_ONE: Mapping[str, tuple[str, ...]] = {
     "compute-domain": ("controllers.compute_domain", "controllers.channel_slices"),
     "channel-slices": ("controllers.channel_slices",),
@@ -36,8 +34,6 @@ BINARIES = {
 }
 
 HEADER = "# Generated from what the controllers declare: change that, then run `make generate`.\n"
-
-Manifest = dict[str, Any]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,41 +61,8 @@ def declarations(modules: Iterable[str]) -> list[Declaration]:
 
 def render(binary: str, declared: Iterable[Declaration]) -> str:
     """The text of a binary's file."""
-    documents = manifests(f"gpu-mirage-{binary}", list(declared))
+    documents = manifests(f"gpu-mirage-{binary}", NAMESPACE, declared)
     return HEADER + yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True)
-
-
-def manifests(account: str, declared: list[Declaration]) -> list[Manifest]:
-    """Roles and bindings that give a service account all that is declared; a role without rules is left out."""
-    cluster = frozenset[Permission]().union(*(declaration.cluster for declaration in declared))
-    driver_namespace = frozenset[Permission]().union(*(declaration.driver_namespace for declaration in declared))
-    documents: list[Manifest] = []
-    if cluster:
-        documents += _role_and_binding(account, "Cluster", {"name": account}, cluster)
-    # What may be done everywhere needs no second rule for one namespace.
-    if local := driver_namespace - cluster:
-        documents += _role_and_binding(account, "", {"name": account, "namespace": NAMESPACE}, local)
-    return documents
-
-
-def _role_and_binding(
-    account: str, scope: str, metadata: Mapping[str, str], granted: frozenset[Permission]
-) -> list[Manifest]:
-    api_version = f"{RBAC_GROUP}/v1"
-    role = {
-        "apiVersion": api_version,
-        "kind": f"{scope}Role",
-        "metadata": dict(metadata),
-        "rules": rules(granted),
-    }
-    binding = {
-        "apiVersion": api_version,
-        "kind": f"{scope}RoleBinding",
-        "metadata": dict(metadata),
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": f"{scope}Role", "name": account},
-        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
-    }
-    return [role, binding]
 
 
 if __name__ == "__main__":

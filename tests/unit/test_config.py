@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from controllers.estate import load
-from controllers.runtime.rbac import Declaration, Permission
+from controllers.runtime.rbac import Declaration, Permission, manifests
 from hack import generate_rbac
 from tests.unit.binaries import BINARIES, PREFIX
 
@@ -375,57 +375,11 @@ def test_images_name_no_registry(directory: str) -> None:
 # -- generated rights -------------------------------------------------------------------------------------------------
 
 READ_NODES = frozenset({Permission("", "nodes", "list"), Permission("", "nodes", "watch")})
-WRITE_CLIQUES = frozenset({Permission("resource.nvidia.com", "computedomaincliques", "create")})
-
-
-def test_rights_of_several_controllers_are_merged_and_split_by_scope() -> None:
-    one = Declaration("one", READ_NODES, WRITE_CLIQUES)
-    two = Declaration("two", frozenset({Permission("", "nodes", "patch")}))
-    assert generate_rbac.manifests("gpu-mirage-x", [one, two]) == [
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": "gpu-mirage-x"},
-            "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch", "watch"]}],
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "gpu-mirage-x"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "gpu-mirage-x"},
-            "subjects": [{"kind": "ServiceAccount", "name": "gpu-mirage-x", "namespace": "gpu-mirage"}],
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "Role",
-            "metadata": {"name": "gpu-mirage-x", "namespace": "gpu-mirage"},
-            "rules": [
-                {"apiGroups": ["resource.nvidia.com"], "resources": ["computedomaincliques"], "verbs": ["create"]}
-            ],
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": "gpu-mirage-x", "namespace": "gpu-mirage"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "gpu-mirage-x"},
-            "subjects": [{"kind": "ServiceAccount", "name": "gpu-mirage-x", "namespace": "gpu-mirage"}],
-        },
-    ]
-
-
-def test_a_scope_without_rights_gets_no_role() -> None:
-    kinds = [m["kind"] for m in generate_rbac.manifests("a", [Declaration("one", frozenset(), WRITE_CLIQUES)])]
-    assert kinds == ["Role", "RoleBinding"]
-
-
-def test_rights_of_the_whole_cluster_are_not_repeated_for_the_namespace() -> None:
-    kinds = [m["kind"] for m in generate_rbac.manifests("a", [Declaration("one", READ_NODES, READ_NODES)])]
-    assert kinds == ["ClusterRole", "ClusterRoleBinding"]
 
 
 @pytest.mark.parametrize("binary", generate_rbac.BINARIES)
 def test_every_binary_may_use_leases_in_its_own_namespace_only(binary: str) -> None:
-    documents = generate_rbac.manifests("a", generate_rbac.declarations(generate_rbac.BINARIES[binary]))
+    documents = manifests("a", "gpu-mirage", generate_rbac.declarations(generate_rbac.BINARIES[binary]))
     granted = {
         (document["kind"], *rule["apiGroups"], *rule["verbs"])
         for document in documents

@@ -14,8 +14,10 @@ import msgspec
 import pytest
 
 from controllers.api.core import Namespace
-from controllers.runtime import Client, ClientOptions, Key, ObjectMeta
+from controllers.runtime import Client, ClientOptions, Key, Manager, ObjectMeta
 from controllers.runtime.cache import Store
+from controllers.runtime.errors import PermissionNotDeclared
+from controllers.runtime.options import ManagerOptions
 from controllers.runtime.testing import Answer, ScriptedTransport, run_virtual
 from controllers.sandbox import __main__ as sandbox
 from tests.unit.binaries import BINARIES, Binary
@@ -187,6 +189,17 @@ def test_tutorial_is_made_of_the_example() -> None:
     left = [line for line in rest.splitlines() if line and not line.startswith(("from ", "import ", '"""'))]
     assert left == []
     assert len([line for line in EXAMPLE.read_text().splitlines() if line]) <= 40
+
+
+def test_tutorial_says_what_the_client_says_of_an_undeclared_verb() -> None:
+    example = load_example()
+    manager = Manager(Client(ScriptedTransport([]), ClientOptions("tests")), ManagerOptions())
+    client = manager.client_for(example.DECLARATION)
+    with pytest.raises(PermissionNotDeclared) as refused:
+        run_virtual(client.delete(example.ConfigMap(metadata=ObjectMeta(name="team", namespace="shop", uid="u"))))
+
+    page = (ROOT / "docs" / "framework" / "tutorial.md").read_text()
+    assert f"`{refused.value}`" in " ".join(page.split())
 
 
 def test_example_typechecks() -> None:

@@ -1,5 +1,6 @@
 """What a binary does around its manager: exit codes, log lines and signals, each in a process of its own."""
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,9 @@ import pytest
 
 from controllers.runtime.entrypoint import _leaves
 from controllers.runtime.errors import ConfigurationError, NotFound, RuntimeFault
+from controllers.runtime.lease import Lease
+from controllers.runtime.testing import connected
+from controllers.sandbox import Sandbox
 
 ROOT = Path(__file__).parents[3]
 
@@ -243,3 +247,19 @@ def test_the_second_signal_stops_at_once(kubeconfig: str, number: signal.Signals
     assert code == 128 + number
     assert seconds < 15.0
     assert "Traceback" not in errors
+
+
+async def lease_of(sandbox: Sandbox, name: str) -> Lease:
+    async with connected(sandbox.kubeconfig) as client:
+        return await client.get(Lease, name, "default")
+
+
+def test_a_second_signal_leaves_the_lease_to_run_out() -> None:
+    elected = {"leader_elect": True, "leader_elect_resource_namespace": "default"}
+    with Sandbox() as sandbox:
+        command = program(HANGS_AT_THE_END, str(sandbox.kubeconfig), **elected)
+        code, _, _ = signalled(command, signal.SIGTERM, signal.SIGTERM)
+        lease = asyncio.run(lease_of(sandbox, "a-binary"))
+
+    assert code == 143
+    assert lease.spec.holder_identity

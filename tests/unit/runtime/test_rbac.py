@@ -1,7 +1,7 @@
 """Declared permissions and the rules made of them."""
 
 from controllers.runtime.meta import KubeObject, Resource
-from controllers.runtime.rbac import Declaration, Permission, permissions, rules
+from controllers.runtime.rbac import Declaration, Permission, manifests, permissions, rules
 
 
 class Thing(KubeObject, frozen=True, kw_only=True):
@@ -54,3 +54,59 @@ def test_nothing_declared_is_no_rule() -> None:
 def test_everything_is_both_scopes() -> None:
     declaration = Declaration("x", permissions(Node, "get"), permissions(Thing, "create"))
     assert declaration.everything == permissions(Node, "get") | permissions(Thing, "create")
+
+
+READ_NODES = frozenset({Permission("", "nodes", "list"), Permission("", "nodes", "watch")})
+WRITE_CLIQUES = frozenset({Permission("resource.nvidia.com", "computedomaincliques", "create")})
+
+
+def test_rights_of_several_controllers_are_merged_and_split_by_scope() -> None:
+    one = Declaration("one", READ_NODES, WRITE_CLIQUES)
+    two = Declaration("two", frozenset({Permission("", "nodes", "patch")}))
+    assert manifests("gpu-mirage-x", "gpu-mirage", [one, two]) == [
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "gpu-mirage-x"},
+            "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch", "watch"]}],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "gpu-mirage-x"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "gpu-mirage-x"},
+            "subjects": [{"kind": "ServiceAccount", "name": "gpu-mirage-x", "namespace": "gpu-mirage"}],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": {"name": "gpu-mirage-x", "namespace": "gpu-mirage"},
+            "rules": [
+                {"apiGroups": ["resource.nvidia.com"], "resources": ["computedomaincliques"], "verbs": ["create"]}
+            ],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "gpu-mirage-x", "namespace": "gpu-mirage"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "gpu-mirage-x"},
+            "subjects": [{"kind": "ServiceAccount", "name": "gpu-mirage-x", "namespace": "gpu-mirage"}],
+        },
+    ]
+
+
+def test_a_scope_without_rights_gets_no_role() -> None:
+    kinds = [m["kind"] for m in manifests("a", "ns", [Declaration("one", frozenset(), WRITE_CLIQUES)])]
+    assert kinds == ["Role", "RoleBinding"]
+
+
+def test_rights_of_the_whole_cluster_are_not_repeated_for_the_namespace() -> None:
+    kinds = [m["kind"] for m in manifests("a", "ns", [Declaration("one", READ_NODES, READ_NODES)])]
+    assert kinds == ["ClusterRole", "ClusterRoleBinding"]
+
+
+def test_the_driver_namespace_is_the_accounts_own() -> None:
+    role, binding = manifests("a", "ns", [Declaration("one", frozenset(), WRITE_CLIQUES)])
+
+    assert role["metadata"] == binding["metadata"] == {"name": "a", "namespace": "ns"}
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "a", "namespace": "ns"}]
