@@ -46,6 +46,7 @@ class Statistics:
     watches: int
     events: int  # bookmarks included
     undecodable: int  # objects that exist at present and cannot be read
+    unindexed: int  # objects that exist at present and that an index cannot take, once for each such index
     handler_errors: int
     last_event_at: float | None  # monotonic seconds
     resource_version: str  # up to where the store is current; "" before the first list, or where feeds differ
@@ -163,6 +164,7 @@ class Informer(Generic[T]):
             watches=sum(feed.watches for feed in feeds),
             events=sum(feed.events for feed in feeds),
             undecodable=sum(feed.intake.unreadable for feed in feeds),
+            unindexed=self.store.unindexed,
             handler_errors=self._handler_errors,
             last_event_at=max((feed.last_event_at for feed in feeds if feed.last_event_at is not None), default=None),
             resource_version=versions.pop() if len(versions) == 1 else "",

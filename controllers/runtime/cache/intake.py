@@ -2,8 +2,8 @@
 
 An object that exists but can no longer be decoded stays in the store as it last was. Dropping it would look like a
 deletion to every controller, with all that a controller does then; so it is kept, a warning names it once for each of
-its versions, and ``unreadable`` counts it for as long as that lasts. The same holds for one that a transform or an
-index cannot take.
+its versions, and ``unreadable`` counts it for as long as that lasts. The same holds for one that a transform cannot
+take. One that an index cannot take is stored all the same, see ``Store``.
 """
 
 import asyncio
@@ -55,10 +55,7 @@ class Intake(Generic[T]):
         return len(self._unreadable)
 
     async def replace(self, replacement: Replacement[T], *, initial: bool) -> Iterator[Change[T]]:
-        """Swaps what is stored for a complete list, and makes the changes that this means as they are asked for.
-
-        What the store raises leaves everything as it was.
-        """
+        """Swaps what is stored for a complete list, and makes the changes that this means as they are asked for."""
         before = {item.key: item for item in self._store.list(self._namespace)}
         after: dict[Key, T] = {}
         undecodable = list(replacement.undecodable)
@@ -98,10 +95,7 @@ class Intake(Generic[T]):
         return None
 
     def _put(self, item: T) -> Change[T] | None:
-        try:
-            old = self._store.put(item)
-        except Exception as error:  # noqa: BLE001 - an index that cannot take one object must not stop the stream
-            return self._cannot_read(_refused(item, "an index", error))
+        old = self._store.put(item)
         self._unreadable.pop(item.key, None)
         return change_between(old, item)
 
@@ -170,13 +164,17 @@ class Intake(Generic[T]):
         return done, refused
 
     def _shaped(self, item: T) -> T | Undecodable:
+        if self._transform is None:
+            return item
         try:
-            shaped: T = self._transform(item) if self._transform is not None else item
+            shaped: T = self._transform(item)
         except Exception as error:  # noqa: BLE001 - one object's fault must not stop the others
-            return _refused(item, "the transform", error)
+            return _refused(item, f"raised {type(error).__name__}: {error}")
+        if not isinstance(shaped, KubeObject) or shaped.key != item.key:
+            return _refused(item, f"returned {shaped!r}: return that object, or a changed copy of the same name")
         return shaped
 
 
-def _refused(item: KubeObject, by: str, error: Exception) -> Undecodable:
-    reason = DecodeError(f"{item.resource.kind} {item.key}: {by} raised {type(error).__name__}: {error}")
+def _refused(item: KubeObject, how: str) -> Undecodable:
+    reason = DecodeError(f"{item.resource.kind} {item.key}: the transform {how}")
     return Undecodable(item.key, item.uid, item.metadata.resource_version, reason)
