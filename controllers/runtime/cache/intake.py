@@ -48,6 +48,7 @@ class Intake(Generic[T]):
         self._transform = transform
         self._report = report
         self._unreadable: dict[Key, str] = {}
+        self._stuck: dict[Key, str] = {}  # with the uid that was told
 
     @property
     def unreadable(self) -> int:
@@ -73,6 +74,8 @@ class Intake(Generic[T]):
         draft.add(unlisted.values())
         self._store.adopt(draft, self._namespace)
         known, self._unreadable = self._unreadable, {}
+        still = {bad.key for bad in undecodable}
+        self._stuck = {key: uid for key, uid in self._stuck.items() if key in still}
         for bad in undecodable:
             self._note(bad, known)
         return changes_of_list(before, {**unlisted, **after}, initial=initial)
@@ -96,14 +99,14 @@ class Intake(Generic[T]):
 
     def _put(self, item: T) -> Change[T] | None:
         old = self._store.put(item)
-        self._unreadable.pop(item.key, None)
+        self._forget(item.key)
         return change_between(old, item)
 
     def _remove(self, item: T) -> Change[T] | None:
         stored = self._store.get(item.key)
         if stored is not None and (item.uid not in ("", stored.uid) or self._is_past(item)):
             return None
-        self._unreadable.pop(item.key, None)
+        self._forget(item.key)
         return Change(ChangeType.DELETED, item, None) if self._store.remove(item.key) else None
 
     def _is_past(self, item: T) -> bool:
@@ -121,7 +124,7 @@ class Intake(Generic[T]):
 
     def _remove_unseen(self, bad: Undecodable) -> Change[T] | None:
         if bad.key is not None:
-            self._unreadable.pop(bad.key, None)
+            self._forget(bad.key)
         return self._vanished(self._last_readable(bad))
 
     def _vanished(self, old: T | None) -> Change[T] | None:
@@ -150,6 +153,26 @@ class Intake(Generic[T]):
             reason=str(bad.error),
         )
 
+        self._note_stuck(bad)
+
+    def _note_stuck(self, bad: Undecodable) -> None:
+        """No controller hears of the deletion of what it cannot read, so nobody would ever take its finalizers away."""
+        if bad.key is None or not bad.held_by or self._stuck.get(bad.key) == bad.uid:
+            return
+        self._stuck[bad.key] = bad.uid
+        logger.error(
+            "an object is being deleted, but cannot be read: it stays until its finalizers are removed by hand, or it "
+            "is mended",
+            resource=self._resource,
+            object=bad.key,
+            finalizers=", ".join(bad.held_by),
+            reason=str(bad.error),
+        )
+
+    def _forget(self, key: Key) -> None:
+        self._unreadable.pop(key, None)
+        self._stuck.pop(key, None)
+
     def _transformed(self, items: tuple[T, ...]) -> tuple[Sequence[T], list[Undecodable]]:
         if self._transform is None:
             return items, []
@@ -177,4 +200,5 @@ class Intake(Generic[T]):
 
 def _refused(item: KubeObject, how: str) -> Undecodable:
     reason = DecodeError(f"{item.resource.kind} {item.key}: the transform {how}")
-    return Undecodable(item.key, item.uid, item.metadata.resource_version, reason)
+    held_by = item.metadata.finalizers if item.deleting else ()
+    return Undecodable(item.key, item.uid, item.metadata.resource_version, reason, tuple(held_by))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from controllers.runtime.cache import Change, Replacement, Store
@@ -102,6 +103,42 @@ def test_an_event_about_nothing_with_a_name_is_told_and_forgotten() -> None:
     rig = Rig()
     assert rig.take("ADDED", Undecodable(None, "", "", DecodeError("a Table"))) == ""
     assert (rig.reports, rig.intake.unreadable, len(rig.store)) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_an_unreadable_object_that_its_finalizers_keep_is_told_once_with_them(
+    listed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def held(version: int, *finalizers: str) -> Undecodable:
+        return Undecodable(Key("a", "a"), "u", str(version), DecodeError("broken"), finalizers)
+
+    def comes(item: Undecodable) -> None:
+        if listed:
+            rig.replace(undecodable=(item,))
+        else:
+            rig.take("MODIFIED", item)
+
+    rig = Rig()
+    comes(held(1))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    comes(held(2, "example.com/ours", "example.com/theirs"))
+    comes(held(3, "example.com/ours"))
+    (error,) = [record.__dict__["fields"] for record in caplog.records if record.levelname == "ERROR"]
+    assert (str(error["object"]), error["reason"]) == ("a/a", "broken")
+    assert error["finalizers"] == "example.com/ours, example.com/theirs"
+    rig.take("DELETED", held(4, "example.com/ours"))
+    comes(held(5, "example.com/ours"))
+    assert [record.levelname for record in caplog.records].count("ERROR") == 2
+
+
+def test_a_deletion_that_a_transform_keeps_unread_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(Halved())
+    item = thing("a", 1, size=13)
+    metadata = msgspec.structs.replace(item.metadata, deletion_timestamp="2026-01-01T00:00:00Z", finalizers=("mine",))
+    rig.take("ADDED", msgspec.structs.replace(item, metadata=metadata))
+    assert [record.__dict__["fields"]["finalizers"] for record in caplog.records if record.levelname == "ERROR"] == [
+        "mine"
+    ]
 
 
 def test_an_object_that_an_index_cannot_take_costs_itself_alone_in_events_and_in_lists() -> None:
