@@ -142,7 +142,9 @@ class Controller:
         return self
 
     def enqueue(self, request: Request, *, after: float = 0.0, priority: int = 0) -> None:
-        """Asks for a reconcile from outside, ``after`` seconds from now."""
+        """Asks for a reconcile from outside, ``after`` seconds from now. Raises ConfigurationError for no Request."""
+        if not isinstance(request, Request):
+            raise ConfigurationError(f"controller {self.name}: enqueue({request!r}): give a Key(namespace, name)")
         self._queue.add(request, after=after, priority=priority)
 
     def _watch(
@@ -156,7 +158,13 @@ class Controller:
             if change.old is None and change.new is None:
                 logger.error("a change without any object was dropped", controller=self.name, resource=kind.resource)
                 return ()
-            return handle(change) if when is None or when(change) else ()
+            if when is not None and not when(change):
+                return ()
+            try:
+                return handler.requests_of(handle(change))
+            except handler.NoRequests as error:
+                self._wakes_nobody(change, error)
+                return ()
 
         def on_change(change: Change[T]) -> None:
             priority = priority_of(change)
@@ -179,9 +187,32 @@ class Controller:
         """Queues all of what a start would, as far as it is ``among`` what is wanted."""
         for informer, requests in self._sources:
             for item in informer.store.list():
-                for request in requests(Change(ChangeType.ADDED, None, item, initial=True)):
-                    if among(request):
-                        self._queue.add(request, priority=INITIAL_PRIORITY)
+                change = Change(ChangeType.ADDED, None, item, initial=True)
+                try:
+                    wanted = [request for request in requests(change) if among(request)]
+                except Exception as error:  # noqa: BLE001 - as in an informer, one object's fault costs itself alone
+                    self._handler_raised(change, error)
+                    continue
+                for request in wanted:
+                    self._queue.add(request, priority=INITIAL_PRIORITY)
+
+    def _wakes_nobody(self, change: Change[Any], error: handler.NoRequests) -> None:
+        subject = change.subject
+        what = "a map function or handler returned something else than requests, so it wakes nobody"
+        logger.error(
+            what,
+            controller=self.name,
+            resource=subject.resource,
+            object=subject.key,
+            change=change.type,
+            returned=str(error),
+        )
+
+    def _handler_raised(self, change: Change[Any], error: Exception) -> None:
+        subject = change.subject
+        logger.error(
+            "a handler raised", controller=self.name, resource=subject.resource, object=subject.key, exc_info=error
+        )
 
     # -- running ------------------------------------------------------------------------------------------------------
 
