@@ -1,5 +1,8 @@
 """Declared permissions and the rules made of them."""
 
+import pytest
+
+from controllers.runtime.errors import ConfigurationError
 from controllers.runtime.meta import KubeObject, Resource
 from controllers.runtime.rbac import Declaration, Permission, permissions, rules
 
@@ -54,3 +57,11 @@ def test_nothing_declared_is_no_rule() -> None:
 def test_everything_is_both_scopes() -> None:
     declaration = Declaration("x", permissions(Node, "get"), permissions(Thing, "create"))
     assert declaration.everything == permissions(Node, "get") | permissions(Thing, "create")
+
+
+def test_a_verb_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"nodes.*: there is no verb 'lst': use one of get, list, watch, create"
+    ):
+        permissions(Node, "get", "lst")
+    assert permissions(Node, "deletecollection", "approve")
