@@ -768,6 +768,42 @@ def test_a_controller_without_reconciler_is_refused() -> None:
         run_virtual(controller.run)
 
 
+def declared() -> Controller:
+    return Controller("x", FakeInformers(), Metrics(), ControllerOptions(), SystemClock())
+
+
+class Synchronous:
+    def reconcile(self, _: Request) -> Result:
+        return DONE
+
+
+@pytest.mark.parametrize(
+    ("reconciler", "told"),
+    [
+        (Scripted, "Scripted is a class: give an instance of it"),
+        (Synchronous(), r"Synchronous\.reconcile is no coroutine function: make it async def"),
+        (lambda _: DONE, "has no method reconcile"),
+    ],
+)
+def test_what_is_no_reconciler_is_refused_where_it_is_given(reconciler: Any, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"controller x: .*{told}"):
+        declared().reconciles_with(reconciler)
+
+
+def test_a_second_reconciler_or_primary_kind_is_refused() -> None:
+    controller = declared().for_(Thing).reconciles_with(Scripted(in_turn(DONE)))
+    with pytest.raises(ConfigurationError, match="controller x has a reconciler already"):
+        controller.reconciles_with(Scripted(in_turn(DONE)))
+    with pytest.raises(ConfigurationError, match=r"controller x is for things\.example\.com.* already"):
+        controller.for_(Part)
+
+
+def test_a_controller_that_nothing_wakes_is_refused() -> None:
+    controller = declared().reconciles_with(Scripted(in_turn(DONE)))
+    with pytest.raises(ConfigurationError, match=r"controller x: nothing wakes it: call for_\(\)"):
+        run_virtual(controller.run)
+
+
 # -- the start --------------------------------------------------------------------------------------------------------
 
 
