@@ -170,6 +170,12 @@ class Controller:
         when: Predicate[T] | None,
         cluster: InformerSource | None = None,
     ) -> "Controller":
+        if inspect.iscoroutinefunction(when):
+            # What it returns would count as true, whatever it says.
+            raise ConfigurationError(
+                f"controller {self.name}: a predicate of {kind.resource} is async: make it a plain one"
+            )
+
         def requests(change: Change[T]) -> Iterable[Request]:
             if change.old is None and change.new is None:
                 logger.error("a change without any object was dropped", controller=self.name, resource=kind.resource)

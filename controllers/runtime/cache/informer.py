@@ -5,6 +5,7 @@ It puts the parts together: feeds, which follow the server, the store, which hol
 
 import asyncio
 import gc
+import inspect
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -177,8 +178,11 @@ class Informer(Generic[T]):
 
         What a handler raises is logged and counted; that change is lost to it, the next one is not. With ``resync`` it
         is also reminded of every object each so many seconds (at least 1), by a change from the object to itself.
-        Raises ConfigurationError where the informer has stopped.
+        Raises ConfigurationError where the informer has stopped, and for a coroutine function, never awaited.
         """
+        if inspect.iscoroutinefunction(handler):
+            what = f"the informer of {self._kind.resource}: the handler is a coroutine function"
+            raise ConfigurationError(f"{what}: make it a plain one, or use add_buffered_handler")
         return self._register(DirectRegistration(handler, self._handler_failed, resync))
 
     def add_buffered_handler(

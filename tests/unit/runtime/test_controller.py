@@ -798,6 +798,14 @@ def test_a_second_reconciler_or_primary_kind_is_refused() -> None:
         controller.for_(Part)
 
 
+def test_a_predicate_that_is_a_coroutine_function_is_refused() -> None:
+    async def when(_: Change[Thing]) -> bool:
+        return False
+
+    with pytest.raises(ConfigurationError, match=r"controller x: a predicate of things\.example\.com.* is async"):
+        declared().for_(Thing, when=cast("Any", when))
+
+
 def test_a_controller_that_nothing_wakes_is_refused() -> None:
     controller = declared().reconciles_with(Scripted(in_turn(DONE)))
     with pytest.raises(ConfigurationError, match=r"controller x: nothing wakes it: call for_\(\)"):
