@@ -460,13 +460,14 @@ def test_a_list_that_the_store_cannot_take_is_repeated_after_a_pause() -> None:
 
 def test_a_stream_that_was_given_up_keeps_the_reason_and_the_pause_of_that() -> None:
     r: Reflector[Thing] = Reflector(page_size=500, random=lambda: 0.0, stream_lists=True)
-    r.next_action(0.0)
-    r.watch_opened(0.0)
-    r.event_received(WatchEvent("BOOKMARK", None, "10", {"k8s.io/initial-events-end": "true"}), 0.0)
-    r.replacement_failed(ValueError("no room"), 0.0)
-    r.watch_closed(0.1)
-    assert r.last_error == "list: the cache could not take it: ValueError: no room"
-    assert r.next_action(0.1) == Wait(0.8)
+    for now, pause in ((0.0, 0.8), (1.0, 1.6)):  # the second one comes to the version that the first one came to
+        r.next_action(now)
+        r.watch_opened(now)
+        r.event_received(WatchEvent("BOOKMARK", None, "10", {"k8s.io/initial-events-end": "true"}), now)
+        r.replacement_failed(ValueError("no room"), now)
+        r.watch_closed(now + 0.1)
+        assert r.last_error == "list: the cache could not take it: ValueError: no room"
+        assert r.next_action(now + 0.1) == Wait(now + pause)
 
 
 ABSENT = [TransportError("refused"), ServiceUnavailable("gone fishing", code=503)]
