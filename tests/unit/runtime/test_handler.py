@@ -99,7 +99,7 @@ async def coroutine_of(_: Child) -> list[Key]:
 
 
 @pytest.mark.parametrize(
-    "answer", ["abc", b"abc", None, 5, Key("a", "x"), {"a": "x"}, ["abc"], [("a", "x")], [Key("a", "x"), None]]
+    "answer", ["", "abc", b"abc", None, 5, Key("a", "x"), {"a": "x"}, ["abc"], [("a", "x")], [Key("a", "x"), None]]
 )
 def test_what_are_no_requests_is_named_and_never_read_letter_by_letter(answer: Any) -> None:
     with pytest.raises(NoRequests, match=r"Key\(namespace, name\)"):
