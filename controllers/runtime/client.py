@@ -97,12 +97,14 @@ class Undecodable:
     """An object that the projection could not take: as much of its identity as can be read, and why.
 
     ``key`` is None where not even a name is readable; ``uid`` and ``resource_version`` are "" likewise.
+    ``held_by`` are the finalizers that keep it, where its deletion has been asked for.
     """
 
     key: Key | None
     uid: str
     resource_version: str
     error: DecodeError
+    held_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,15 @@ class _LooseMeta(msgspec.Struct, rename="camel"):
     namespace: str | None = None
     uid: str | None = None
     resource_version: str | None = None
+
+
+class _LooseDeletion(msgspec.Struct, rename="camel"):
+    deletion_timestamp: str | None = None
+    finalizers: list[str] | None = None
+
+
+class _LooseDeleted(msgspec.Struct):
+    metadata: _LooseDeletion
 
 
 class _LooseObject(msgspec.Struct):
@@ -731,7 +742,16 @@ def _undecodable(raw: msgspec.Raw, error: DecodeError) -> Undecodable:
     except (msgspec.DecodeError, msgspec.ValidationError):
         loose = _LooseMeta()
     key = Key(loose.namespace or "", loose.name) if loose.name else None
-    return Undecodable(key, loose.uid or "", loose.resource_version or "", error)
+    return Undecodable(key, loose.uid or "", loose.resource_version or "", error, _finalizers_that_hold(raw))
+
+
+def _finalizers_that_hold(raw: msgspec.Raw) -> tuple[str, ...]:
+    # Apart from the identity, which must be readable also where these are what is broken.
+    try:
+        deleted = msgspec.json.decode(raw, type=_LooseDeleted).metadata
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return ()
+    return tuple(deleted.finalizers or ()) if deleted.deletion_timestamp else ()
 
 
 async def _events(kind: type[T], chunks: AsyncIterator[bytes]) -> AsyncIterator[WatchEvent[T]]:

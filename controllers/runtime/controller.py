@@ -5,6 +5,7 @@ while it waits, or while it is worked on, become one look at what it is by then.
 """
 
 import asyncio
+import inspect
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from controllers.runtime.metrics import Metrics, ReconcileResult
 from controllers.runtime.predicate import Predicate
 from controllers.runtime.reconcile import Reconciler, Request, Result
 from controllers.runtime.tracing import TracedReconciler, Tracer
+from controllers.runtime.watchdog import TimedReconciler
 from controllers.runtime.workqueue import AsyncWorkQueue, QueueStatistics
 
 T = TypeVar("T", bound=KubeObject)
@@ -112,7 +114,14 @@ class Controller:
     def for_(
         self, kind: type[T], when: Predicate[T] | None = None, *, cluster: InformerSource | None = None
     ) -> "Controller":
-        """The kind whose objects are reconciled; ``cluster`` is one of the manager's further ones, if it is there."""
+        """The kind whose objects are reconciled; ``cluster`` is one of the manager's further ones, if it is there.
+
+        Raises ConfigurationError the second time: a controller has one such kind."""
+        if self._primary is not None:
+            raise ConfigurationError(
+                f"controller {self.name} is for {self._primary.resource} already: "
+                "call for_() once, and watches() for more"
+            )
         self._primary = kind
         return self._watch(kind, handler.itself, when, cluster)
 
@@ -138,11 +147,20 @@ class Controller:
         return self._watch(kind, handle, when)
 
     def reconciles_with(self, reconciler: Reconciler) -> "Controller":
-        self._reconciler = TracedReconciler(reconciler, self._tracer, self.name) if self._tracer else reconciler
+        """What brings the objects to the desired state; once. Raises ConfigurationError for what cannot do that."""
+        if self._reconciler is not None:
+            raise ConfigurationError(
+                f"controller {self.name} has a reconciler already: call reconciles_with() once, or make two controllers"
+            )
+        _require_reconciler(self.name, reconciler)
+        timed = TimedReconciler(reconciler, self.name, self._clock)
+        self._reconciler = TracedReconciler(timed, self._tracer, self.name) if self._tracer else timed
         return self
 
     def enqueue(self, request: Request, *, after: float = 0.0, priority: int = 0) -> None:
-        """Asks for a reconcile from outside, ``after`` seconds from now."""
+        """Asks for a reconcile from outside, ``after`` seconds from now. Raises ConfigurationError for no Request."""
+        if not isinstance(request, Request):
+            raise ConfigurationError(f"controller {self.name}: enqueue({request!r}): give a Key(namespace, name)")
         self._queue.add(request, after=after, priority=priority)
 
     def _watch(
@@ -152,11 +170,23 @@ class Controller:
         when: Predicate[T] | None,
         cluster: InformerSource | None = None,
     ) -> "Controller":
+        if inspect.iscoroutinefunction(when):
+            # What it returns would count as true, whatever it says.
+            raise ConfigurationError(
+                f"controller {self.name}: a predicate of {kind.resource} is async: make it a plain one"
+            )
+
         def requests(change: Change[T]) -> Iterable[Request]:
             if change.old is None and change.new is None:
                 logger.error("a change without any object was dropped", controller=self.name, resource=kind.resource)
                 return ()
-            return handle(change) if when is None or when(change) else ()
+            if when is not None and not when(change):
+                return ()
+            try:
+                return handler.requests_of(handle(change))
+            except handler.NoRequests as error:
+                self._wakes_nobody(change, error)
+                return ()
 
         def on_change(change: Change[T]) -> None:
             priority = priority_of(change)
@@ -179,9 +209,32 @@ class Controller:
         """Queues all of what a start would, as far as it is ``among`` what is wanted."""
         for informer, requests in self._sources:
             for item in informer.store.list():
-                for request in requests(Change(ChangeType.ADDED, None, item, initial=True)):
-                    if among(request):
-                        self._queue.add(request, priority=INITIAL_PRIORITY)
+                change = Change(ChangeType.ADDED, None, item, initial=True)
+                try:
+                    wanted = [request for request in requests(change) if among(request)]
+                except Exception as error:  # noqa: BLE001 - as in an informer, one object's fault costs itself alone
+                    self._handler_raised(change, error)
+                    continue
+                for request in wanted:
+                    self._queue.add(request, priority=INITIAL_PRIORITY)
+
+    def _wakes_nobody(self, change: Change[Any], error: handler.NoRequests) -> None:
+        subject = change.subject
+        what = "a map function or handler returned something else than requests, so it wakes nobody"
+        logger.error(
+            what,
+            controller=self.name,
+            resource=subject.resource,
+            object=subject.key,
+            change=change.type,
+            returned=str(error),
+        )
+
+    def _handler_raised(self, change: Change[Any], error: Exception) -> None:
+        subject = change.subject
+        logger.error(
+            "a handler raised", controller=self.name, resource=subject.resource, object=subject.key, exc_info=error
+        )
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -215,10 +268,13 @@ class Controller:
     async def run(self) -> None:
         """Works until ``stop``; then every reconcile that has begun is finished and waiting ones are left.
 
-        Raises ConfigurationError the second time it is called, and what ``warm_up`` raises.
+        Raises ConfigurationError where it has no reconciler, where nothing wakes it, and the second time it is called;
+        and what ``warm_up`` raises.
         """
         if self._reconciler is None:
             raise ConfigurationError(f"controller {self.name} has no reconciler: call reconciles_with()")
+        if not self._sources and not self._queue.statistics().ready:
+            raise ConfigurationError(f"controller {self.name}: nothing wakes it: call for_(), watches() or handles()")
         if self._started:
             raise ConfigurationError(f"controller {self.name} was started before: make a new one to run it again")
         self._started = True
@@ -383,6 +439,19 @@ class Controller:
             self._metrics.panic()
             logger.error("reconcile raised and will be retried", exc_info=error)
         return "error"
+
+
+def _require_reconciler(controller: str, reconciler: object) -> None:
+    reconcile = getattr(reconciler, "reconcile", None)
+    if inspect.isclass(reconciler):
+        wrong = f"{reconciler.__name__} is a class: give an instance of it"
+    elif reconcile is None:
+        wrong = f"{reconciler!r} has no method reconcile: give an object with async def reconcile(self, request)"
+    elif not inspect.iscoroutinefunction(reconcile):
+        wrong = f"{type(reconciler).__name__}.reconcile is no coroutine function: make it async def"
+    else:
+        return
+    raise ConfigurationError(f"controller {controller}: {wrong}")
 
 
 def priority_of(change: Change[Any]) -> int:

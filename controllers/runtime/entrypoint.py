@@ -1,6 +1,7 @@
 """What a binary's ``main`` does around its controllers: logs, event loop, connection, signals, exit code."""
 
 import asyncio
+import inspect
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -11,12 +12,13 @@ import uvloop
 
 from controllers.runtime import logs
 from controllers.runtime.client import Client, ClientOptions
-from controllers.runtime.errors import RuntimeFault
+from controllers.runtime.errors import ConfigurationError, RuntimeFault
 from controllers.runtime.manager import Manager
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.options import ManagerOptions
 from controllers.runtime.tracing import TracedTransport, Tracer, active_tracer
 from controllers.runtime.transport import AiohttpTransport, Credentials
+from controllers.runtime.watchdog import watched
 
 Setup = Callable[[Manager], None]
 
@@ -26,7 +28,7 @@ logger = logs.get_logger(__name__)
 def run(name: str, setup: Setup, options: ManagerOptions) -> int:
     """Runs a manager that ``setup`` fills until SIGTERM or SIGINT; returns the process's exit code.
 
-    The first signal stops in order, the second one at once.
+    The first signal stops in order, the second one at once. What blocks the event loop for a second is told.
     """
     code = 0
     try:
@@ -47,18 +49,37 @@ async def _serve(name: str, setup: Setup, options: ManagerOptions) -> None:
     options = replace(options, leader_elect_resource_name=options.leader_elect_resource_name or name)
     metrics = Metrics()
     tracer = active_tracer(name)
-    async with _client(name, options, metrics, tracer) as client, _client(name, options, metrics, tracer) as leases:
+    credentials = Credentials(options.kubeconfig, options.context)
+    # Without them nothing can begin; where the first request reads them, all that it was for tell of a failure.
+    await credentials.load()
+    async with (
+        _client(name, credentials, metrics, tracer) as client,
+        _client(name, credentials, metrics, tracer) as leases,
+    ):
         # Elections have connections of their own: a half-open one out of a big pool could cost one attempt each.
         manager = Manager(client, options, metrics=metrics, tracer=tracer, leases=leases)
-        setup(manager)
+        set_up(manager, setup)
         _stop_on_signals(manager)
-        await manager.run()
+        async with watched():
+            await manager.run()
     logger.info("stopped", binary=name)
 
 
+def set_up(manager: Manager, setup: Callable[[Manager], object]) -> None:
+    """Lets ``setup`` fill the manager. Raises ConfigurationError for a coroutine function, which would do nothing."""
+    made = setup(manager)
+    if inspect.iscoroutine(made):
+        made.close()
+        name = getattr(setup, "__qualname__", repr(setup))
+        raise ConfigurationError(
+            f"{name} is a coroutine function: make it a plain one; manager.prepare() takes what waits"
+        )
+
+
 @asynccontextmanager
-async def _client(name: str, options: ManagerOptions, metrics: Metrics, tracer: Tracer | None) -> AsyncIterator[Client]:
-    credentials = Credentials(options.kubeconfig, options.context)
+async def _client(
+    name: str, credentials: Credentials, metrics: Metrics, tracer: Tracer | None
+) -> AsyncIterator[Client]:
     transport = AiohttpTransport(
         credentials,
         user_agent=name,

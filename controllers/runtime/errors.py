@@ -173,6 +173,11 @@ class TerminalError(RuntimeFault):
     """Raised by a reconciler for what retrying cannot mend; the key is not queued again until something changes."""
 
 
+UNKNOWN_RESOURCE = "the server could not find the requested resource"
+NOT_SERVED = "the server does not serve this path: is the CRD of the kind installed, in this version?"
+"""Of an object that is missing a server says so in a Status with its name; of a path that it does not know it speaks in
+plain text, or in these words."""
+
 _BY_REASON: Mapping[str, type[ApiError]] = {
     "AlreadyExists": AlreadyExists,
     "Conflict": Conflict,
@@ -230,4 +235,6 @@ def error_from_response(code: int, body: bytes, *, retry_after: float | None = N
         status = None
     if not isinstance(status, dict) or status.get("kind") != "Status":
         status = {"message": body[:512].decode("utf-8", "replace").strip()}
+    if code == 404 and (status.get("kind") != "Status" or status.get("message") == UNKNOWN_RESOURCE):
+        status["message"] = f"{status['message']} ({NOT_SERVED})"
     return error_from_status({**status, "code": code}, retry_after=retry_after)

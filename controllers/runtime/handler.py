@@ -1,6 +1,7 @@
 """From a change of some object to the requests it causes: plain callables."""
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from controllers.runtime.cache import Change
@@ -13,6 +14,27 @@ MapFunction = Callable[[T], Iterable[Request]]
 Handler = Callable[[Change[T]], Iterable[Request]]
 
 
+class NoRequests(TypeError):
+    """A map function or handler has returned something else than requests; the text says what."""
+
+
+def requests_of(answer: object) -> tuple[Request, ...]:
+    """What a map function or handler has returned. Raises NoRequests unless it is an iterable of requests.
+
+    Without this a str would be read letter by letter, and fail much later, where nobody can tell where it came from.
+    """
+    if inspect.iscoroutine(answer):
+        answer.close()  # it is never awaited, and that is told here
+        raise NoRequests(f"{answer!r}: make it a plain function")
+    if isinstance(answer, str | bytes | Key | Mapping) or not isinstance(answer, Iterable):
+        raise NoRequests(f"{answer!r}: return a list of requests, such as [Key(namespace, name)], or () for none")
+    found = tuple(answer)
+    for each in found:
+        if not isinstance(each, Key):
+            raise NoRequests(f"{each!r} among its requests: each must be a Key(namespace, name)")
+    return found
+
+
 def itself(change: Change[KubeObject]) -> Iterable[Request]:
     """The changed object."""
     return (change.subject.key,)
@@ -23,7 +45,7 @@ def mapped(function: MapFunction[T]) -> Handler[T]:
 
     def handle(change: Change[T]) -> Iterable[Request]:
         states = [state for state in (change.old, change.new) if state is not None]
-        return dict.fromkeys(request for state in states for request in function(state))
+        return tuple(dict.fromkeys(request for state in states for request in requests_of(function(state))))
 
     return handle
 

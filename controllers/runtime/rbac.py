@@ -4,12 +4,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from controllers.runtime.errors import ConfigurationError
 from controllers.runtime.meta import KubeObject, Resource
 
 GROUP = "rbac.authorization.k8s.io"
 
 READ_CACHED = ("get", "list", "watch")
 """What an informer needs, with ``get`` for the live look before a guarded write."""
+
+VERBS = (*READ_CACHED, "create", "update", "patch", "delete", "deletecollection")
+SPECIAL_VERBS = ("use", "bind", "escalate", "impersonate", "approve", "sign", "attest")
+"""Verbs of requests, and those that some resources have beside them
+(https://kubernetes.io/docs/reference/access-authn-authz/authorization/)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,11 +28,14 @@ class Permission:
 
     @classmethod
     def of(cls, resource: Resource, verb: str, subresource: str = "") -> "Permission":
+        """Raises ConfigurationError for an unknown verb, which RBAC would take and never allow anything for."""
+        if verb not in VERBS + SPECIAL_VERBS:
+            raise ConfigurationError(f"{resource}: there is no verb {verb!r}: use one of {', '.join(VERBS)}")
         return cls(resource.group, f"{resource.plural}/{subresource}" if subresource else resource.plural, verb)
 
 
 def permissions(kind: type[KubeObject], *verbs: str, subresource: str = "") -> frozenset[Permission]:
-    """Several verbs on one kind."""
+    """Several verbs on one kind. Raises ConfigurationError for an unknown one."""
     return frozenset(Permission.of(kind.resource, verb, subresource) for verb in verbs)
 
 

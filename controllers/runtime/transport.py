@@ -7,10 +7,11 @@ of its own.
 
 import asyncio
 import hashlib
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -163,8 +164,19 @@ class Credentials:
                     config_file=self._kubeconfig, context=self._context, client_configuration=configuration
                 )
         except (package.ConfigException, *_UNREADABLE) as error:
-            raise ConfigurationError(f"cannot read {self._source()}: {error}") from error
+            raise ConfigurationError(f"cannot read {self._source()}: {self._defect() or error}") from error
         return configuration
+
+    def _defect(self) -> str | None:
+        """What is wrong with a file that is no kubeconfig at all; the official package names its own variables then."""
+        for path in (self._kubeconfig or _package().KUBE_CONFIG_DEFAULT_LOCATION).split(os.pathsep):
+            with suppress(OSError, ValueError, yaml.YAMLError):
+                content = yaml.safe_load(Path(path).expanduser().read_text())
+                if content is None:
+                    return f"{path} is empty"
+                if not isinstance(content, dict):
+                    return f"{path} holds no mapping of clusters, users and contexts"
+        return None
 
     def _is_missing(self) -> bool:
         """Whether a file is named that is not there; the official package speaks of its contents then."""

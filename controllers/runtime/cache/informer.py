@@ -5,6 +5,7 @@ It puts the parts together: feeds, which follow the server, the store, which hol
 
 import asyncio
 import gc
+import inspect
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -46,6 +47,7 @@ class Statistics:
     watches: int
     events: int  # bookmarks included
     undecodable: int  # objects that exist at present and cannot be read
+    unindexed: int  # objects that exist at present and that an index cannot take, once for each such index
     handler_errors: int
     last_event_at: float | None  # monotonic seconds
     resource_version: str  # up to where the store is current; "" before the first list, or where feeds differ
@@ -163,6 +165,7 @@ class Informer(Generic[T]):
             watches=sum(feed.watches for feed in feeds),
             events=sum(feed.events for feed in feeds),
             undecodable=sum(feed.intake.unreadable for feed in feeds),
+            unindexed=self.store.unindexed,
             handler_errors=self._handler_errors,
             last_event_at=max((feed.last_event_at for feed in feeds if feed.last_event_at is not None), default=None),
             resource_version=versions.pop() if len(versions) == 1 else "",
@@ -175,8 +178,11 @@ class Informer(Generic[T]):
 
         What a handler raises is logged and counted; that change is lost to it, the next one is not. With ``resync`` it
         is also reminded of every object each so many seconds (at least 1), by a change from the object to itself.
-        Raises ConfigurationError where the informer has stopped.
+        Raises ConfigurationError where the informer has stopped, and for a coroutine function, never awaited.
         """
+        if inspect.iscoroutinefunction(handler):
+            what = f"the informer of {self._kind.resource}: the handler is a coroutine function"
+            raise ConfigurationError(f"{what}: make it a plain one, or use add_buffered_handler")
         return self._register(DirectRegistration(handler, self._handler_failed, resync))
 
     def add_buffered_handler(

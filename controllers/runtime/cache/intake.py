@@ -2,8 +2,8 @@
 
 An object that exists but can no longer be decoded stays in the store as it last was. Dropping it would look like a
 deletion to every controller, with all that a controller does then; so it is kept, a warning names it once for each of
-its versions, and ``unreadable`` counts it for as long as that lasts. The same holds for one that a transform or an
-index cannot take.
+its versions, and ``unreadable`` counts it for as long as that lasts. The same holds for one that a transform cannot
+take. One that an index cannot take is stored all the same, see ``Store``.
 """
 
 import asyncio
@@ -48,6 +48,7 @@ class Intake(Generic[T]):
         self._transform = transform
         self._report = report
         self._unreadable: dict[Key, str] = {}
+        self._stuck: dict[Key, str] = {}  # with the uid that was told
 
     @property
     def unreadable(self) -> int:
@@ -55,10 +56,7 @@ class Intake(Generic[T]):
         return len(self._unreadable)
 
     async def replace(self, replacement: Replacement[T], *, initial: bool) -> Iterator[Change[T]]:
-        """Swaps what is stored for a complete list, and makes the changes that this means as they are asked for.
-
-        What the store raises leaves everything as it was.
-        """
+        """Swaps what is stored for a complete list, and makes the changes that this means as they are asked for."""
         before = {item.key: item for item in self._store.list(self._namespace)}
         after: dict[Key, T] = {}
         undecodable = list(replacement.undecodable)
@@ -76,6 +74,8 @@ class Intake(Generic[T]):
         draft.add(unlisted.values())
         self._store.adopt(draft, self._namespace)
         known, self._unreadable = self._unreadable, {}
+        still = {bad.key for bad in undecodable}
+        self._stuck = {key: uid for key, uid in self._stuck.items() if key in still}
         for bad in undecodable:
             self._note(bad, known)
         return changes_of_list(before, {**unlisted, **after}, initial=initial)
@@ -98,18 +98,15 @@ class Intake(Generic[T]):
         return None
 
     def _put(self, item: T) -> Change[T] | None:
-        try:
-            old = self._store.put(item)
-        except Exception as error:  # noqa: BLE001 - an index that cannot take one object must not stop the stream
-            return self._cannot_read(_refused(item, "an index", error))
-        self._unreadable.pop(item.key, None)
+        old = self._store.put(item)
+        self._forget(item.key)
         return change_between(old, item)
 
     def _remove(self, item: T) -> Change[T] | None:
         stored = self._store.get(item.key)
         if stored is not None and (item.uid not in ("", stored.uid) or self._is_past(item)):
             return None
-        self._unreadable.pop(item.key, None)
+        self._forget(item.key)
         return Change(ChangeType.DELETED, item, None) if self._store.remove(item.key) else None
 
     def _is_past(self, item: T) -> bool:
@@ -127,7 +124,7 @@ class Intake(Generic[T]):
 
     def _remove_unseen(self, bad: Undecodable) -> Change[T] | None:
         if bad.key is not None:
-            self._unreadable.pop(bad.key, None)
+            self._forget(bad.key)
         return self._vanished(self._last_readable(bad))
 
     def _vanished(self, old: T | None) -> Change[T] | None:
@@ -156,6 +153,26 @@ class Intake(Generic[T]):
             reason=str(bad.error),
         )
 
+        self._note_stuck(bad)
+
+    def _note_stuck(self, bad: Undecodable) -> None:
+        """No controller hears of the deletion of what it cannot read, so nobody would ever take its finalizers away."""
+        if bad.key is None or not bad.held_by or self._stuck.get(bad.key) == bad.uid:
+            return
+        self._stuck[bad.key] = bad.uid
+        logger.error(
+            "an object is being deleted, but cannot be read: it stays until its finalizers are removed by hand, or it "
+            "is mended",
+            resource=self._resource,
+            object=bad.key,
+            finalizers=", ".join(bad.held_by),
+            reason=str(bad.error),
+        )
+
+    def _forget(self, key: Key) -> None:
+        self._unreadable.pop(key, None)
+        self._stuck.pop(key, None)
+
     def _transformed(self, items: tuple[T, ...]) -> tuple[Sequence[T], list[Undecodable]]:
         if self._transform is None:
             return items, []
@@ -170,13 +187,18 @@ class Intake(Generic[T]):
         return done, refused
 
     def _shaped(self, item: T) -> T | Undecodable:
+        if self._transform is None:
+            return item
         try:
-            shaped: T = self._transform(item) if self._transform is not None else item
+            shaped: T = self._transform(item)
         except Exception as error:  # noqa: BLE001 - one object's fault must not stop the others
-            return _refused(item, "the transform", error)
+            return _refused(item, f"raised {type(error).__name__}: {error}")
+        if not isinstance(shaped, KubeObject) or shaped.key != item.key:
+            return _refused(item, f"returned {shaped!r}: return that object, or a changed copy of the same name")
         return shaped
 
 
-def _refused(item: KubeObject, by: str, error: Exception) -> Undecodable:
-    reason = DecodeError(f"{item.resource.kind} {item.key}: {by} raised {type(error).__name__}: {error}")
-    return Undecodable(item.key, item.uid, item.metadata.resource_version, reason)
+def _refused(item: KubeObject, how: str) -> Undecodable:
+    reason = DecodeError(f"{item.resource.kind} {item.key}: the transform {how}")
+    held_by = item.metadata.finalizers if item.deleting else ()
+    return Undecodable(item.key, item.uid, item.metadata.resource_version, reason, tuple(held_by))

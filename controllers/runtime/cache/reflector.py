@@ -341,6 +341,8 @@ class Reflector(Generic[T]):
         """A clean close: routine, unless the watch brought nothing and was very short, or suspiciously little."""
         self._internal_errors_since = None
         opened_for = self._closed(now)
+        if isinstance(self._state, Unlisted):
+            return  # it was given up on this side: that has its own reason, and its own pause
         if isinstance(self._state, Streaming):
             self._stream_broke(self._state.start, TransportError("the server closed it before its end"), now)
         elif self._silent and self._sends_bookmarks and opened_for >= SILENT_WATCH:

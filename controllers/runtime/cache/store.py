@@ -5,10 +5,12 @@ runs on one event loop; between two awaits of a reader nothing changes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from controllers.runtime import logs
 from controllers.runtime.errors import ConfigurationError
 from controllers.runtime.meta import Key, KubeObject
 
@@ -17,6 +19,11 @@ SMALL = 1_000
 
 T = TypeVar("T", bound=KubeObject)
 T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
+
+logger = logs.get_logger(__name__)
+
+
+_NOTHING: Mapping[Key, str] = MappingProxyType({})
 
 
 class Reader(Protocol[T_co]):
@@ -36,28 +43,68 @@ class Reader(Protocol[T_co]):
 
 
 class _Index(Generic[T]):
-    """Buckets of objects by what a function says of each; a bucket lives only as long as something is in it."""
+    """Buckets of objects by what a function says of each; a bucket lives only as long as something is in it.
 
-    def __init__(self, values_of: Callable[[T], Iterable[str]]) -> None:
+    An object that the function cannot take is in no bucket. An error names it, once for each of its versions, also
+    where ``known``, an earlier filling of the same index, has told it already.
+    """
+
+    def __init__(self, name: str, values_of: Callable[[T], Iterable[str]], known: Mapping[Key, str] = _NOTHING) -> None:
+        self.name = name
         self.values_of = values_of
+        self.refused: dict[Key, str] = {}  # with the version that was refused
+        self._known = known
         self._buckets: dict[str, dict[Key, T]] = {}
 
+    def emptied(self) -> "_Index[T]":
+        return _Index(self.name, self.values_of, self.refused)
+
     def filled_with(self, objects: Iterable[T]) -> "_Index[T]":
-        fresh = _Index(self.values_of)
+        fresh = self.emptied()
         for item in objects:
-            fresh.add(item.key, item, frozenset(self.values_of(item)))
+            fresh.add(item.key, item)
         return fresh
 
-    def add(self, key: Key, item: T, values: Iterable[str]) -> None:
+    def add(self, key: Key, item: T) -> None:
+        try:
+            values = _values(self.values_of(item))
+        except Exception as error:  # noqa: BLE001 - one object's fault must not cost the others, or the list it came in
+            self._refuse(key, item, error)
+            return
         for value in values:
             self._buckets.setdefault(value, {})[key] = item
 
     def remove(self, item: T) -> None:
-        for value in frozenset(self.values_of(item)):
-            bucket = self._buckets[value]
-            del bucket[item.key]
-            if not bucket:
-                del self._buckets[value]
+        key = item.key
+        version = self.refused.pop(key, None)
+        if version is not None:
+            self._known = {key: version}  # its next state may be the same once more
+            return
+        try:
+            for value in _values(self.values_of(item)):
+                self._take_out(key, value)
+        except Exception:  # noqa: BLE001 - it took this object before, so it is not pure: then a search has to do
+            for value in [value for value, bucket in self._buckets.items() if key in bucket]:
+                self._take_out(key, value)
+
+    def _take_out(self, key: Key, value: str) -> None:
+        bucket = self._buckets[value]
+        del bucket[key]
+        if not bucket:
+            del self._buckets[value]
+
+    def _refuse(self, key: Key, item: T, error: Exception) -> None:
+        version = item.metadata.resource_version
+        self.refused[key] = version
+        if self._known.get(key) != version:
+            logger.error(
+                "the function of an index cannot take an object: by that index it is not found",
+                resource=item.resource,
+                object=key,
+                index=self.name,
+                resource_version=version,
+                reason=f"{type(error).__name__}: {error}",
+            )
 
     def find(self, value: str) -> tuple[T, ...]:
         return tuple(self._buckets.get(value, {}).values())
@@ -66,22 +113,29 @@ class _Index(Generic[T]):
         return len(self._buckets)
 
 
+def _values(answer: Iterable[str]) -> frozenset[str]:
+    if isinstance(answer, str):
+        # Letter by letter it would be an iterable of values, under none of which anybody looks.
+        raise TypeError(f"it returned {answer!r}: return a list of values, such as [{answer!r}]")
+    return frozenset(answer)
+
+
 class Draft(Generic[T]):
     """What a store is to hold next, filed part by part: a large list must not hold up everything else in one piece."""
 
     def __init__(self, named: Mapping[str, _Index[T]]) -> None:
         self.objects: dict[Key, T] = {}
-        self.by_namespace: _Index[T] = _Index(_namespace_of)
-        self.named = {name: _Index(index.values_of) for name, index in named.items()}
+        self.by_namespace: _Index[T] = _Index("namespace", _namespace_of)
+        self.named = {name: index.emptied() for name, index in named.items()}
 
     def add(self, items: Iterable[T]) -> None:
-        """Files objects whose keys are new to it. What an index raises leaves the store as it was."""
+        """Files objects whose keys are new to it."""
         for item in items:
             key = item.key
             self.objects[key] = item
-            self.by_namespace.add(key, item, (key.namespace,))
+            self.by_namespace.add(key, item)
             for index in self.named.values():
-                index.add(key, item, frozenset(index.values_of(item)))
+                index.add(key, item)
 
 
 def _namespace_of(item: KubeObject) -> tuple[str]:
@@ -91,13 +145,13 @@ def _namespace_of(item: KubeObject) -> tuple[str]:
 class Store(Generic[T]):
     """Objects of one kind, O(1) by key and O(matches) by namespace or index.
 
-    Index functions must be pure: they are asked again to find the buckets that an object leaves. One that raises
-    makes the change that asked it fail, and leaves the store as it was.
+    Index functions must be pure: they are asked again to find the buckets that an object leaves. An object for which
+    one raises is left out of that index alone: it is stored, and found in every other way.
     """
 
     def __init__(self) -> None:
         self._objects: dict[Key, T] = {}
-        self._by_namespace: _Index[T] = _Index(_namespace_of)
+        self._by_namespace: _Index[T] = _Index("namespace", _namespace_of)
         self._named: dict[str, _Index[T]] = {}
         self._most = 0
 
@@ -121,25 +175,31 @@ class Store(Generic[T]):
         """How many values each index distinguishes at present."""
         return {name: len(index) for name, index in self._named.items()}
 
+    @property
+    def unindexed(self) -> int:
+        """Objects that exist at present and that some index cannot take, counted once for each such index."""
+        return sum(len(index.refused) for index in self._named.values())
+
     def add_index(self, name: str, values_of: Callable[[T], Iterable[str]]) -> None:
         """Files every object, present and future, under each value that ``values_of`` gives for it.
+
+        An object for which it raises, or gives a str in the place of several, is not found by this index; an error
+        names both, once for each version of the object, and ``unindexed`` counts it.
 
         Raises ConfigurationError where the name is taken.
         """
         if name in self._named:
             raise ConfigurationError(f"there is already an index {name!r}: choose another name")
-        self._named[name] = _Index(values_of).filled_with(self._objects.values())
+        self._named[name] = _Index(name, values_of).filled_with(self._objects.values())
 
     def put(self, item: T) -> T | None:
         """Adds or replaces one object; returns the one of that name that was there."""
-        indexes = (self._by_namespace, *self._named.values())
-        values = [frozenset(index.values_of(item)) for index in indexes]
         key = item.key
         old = self._objects.get(key)
-        for index, filed_under in zip(indexes, values, strict=True):
+        for index in (self._by_namespace, *self._named.values()):
             if old is not None:
                 index.remove(old)
-            index.add(key, item, filed_under)
+            index.add(key, item)
         self._objects[key] = item
         self._most = max(self._most, len(self._objects))
         return old

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from controllers.runtime.client import Client, ClientOptions
+from controllers.runtime.entrypoint import set_up
 from controllers.runtime.manager import Manager
 from controllers.runtime.options import ManagerOptions
 from controllers.runtime.transport import AiohttpTransport, Credentials
@@ -37,7 +38,7 @@ async def running(
     virtual time, with a ``ScriptedTransport`` under the client, it works just as well.
     """
     manager = Manager(client, options)
-    setup(manager)
+    set_up(manager, setup)
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(manager.run(), name="manager")

@@ -97,6 +97,23 @@ def test_an_undecodable_object_costs_only_itself_and_is_named() -> None:
     assert "size" in str(undecodable.error)
 
 
+@pytest.mark.parametrize(
+    ("metadata", "held_by"),
+    [
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y", "z"]}, ("x/y", "z")),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, ()),
+        ({"finalizers": ["x/y"]}, ()),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": "broken"}, ()),
+    ],
+)
+def test_an_undecodable_object_says_what_keeps_it_once_its_deletion_is_asked_for(
+    metadata: dict[str, Any], held_by: tuple[str, ...]
+) -> None:
+    item = {"metadata": {"name": "bad", "namespace": "a", **metadata}, "size": "no number"}
+    (bad,) = decode_page(Thing, page_of(item)).undecodable
+    assert (bad.key, bad.held_by) == (Key("a", "bad"), held_by)
+
+
 @pytest.mark.parametrize("item", [{}, {"metadata": None}, {"metadata": {"name": 5}}, 7])
 def test_an_object_without_a_readable_name_is_undecodable_without_a_key(item: Any) -> None:
     page = decode_page(Thing, page_of(item, STORED))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from controllers.runtime import logs
-from controllers.runtime.cache import Change, ChangeHandler, ChangeType, Informer, InformerOptions
+from controllers.runtime.cache import Change, ChangeHandler, ChangeType, Informer, InformerOptions, Store
 from controllers.runtime.client import Client, ClientOptions, Write
 from controllers.runtime.clock import SystemClock
 from controllers.runtime.controller import INITIAL_PRIORITY, Controller, ControllerOptions, priority_of
@@ -614,6 +614,50 @@ def test_a_change_without_any_object_is_logged_and_dropped(caplog: pytest.LogCap
     assert "a change without any object was dropped" in caplog.text
 
 
+@pytest.mark.parametrize("way", ["watches", "handles"])
+def test_a_handler_that_returns_no_requests_is_named_and_the_controller_goes_on(
+    way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(in_turn(DONE))
+    wrong: Any = lambda each: "abc" if way == "watches" else each  # noqa: E731 - one expression says it all
+    getattr(rig.controller, way)(Part, wrong)
+
+    async def scenario() -> None:
+        async with rig.running():
+            part = Part(metadata=ObjectMeta(name="p", namespace="a"))
+            rig.informers.made[Part].says(ChangeType.ADDED, None, part)
+            rig.things.says(ChangeType.ADDED, None, thing("b"))
+            await asyncio.sleep(1)
+
+    run_virtual(scenario)
+    assert [key for _, key in rig.reconciler.calls] == [B]
+    (told,) = [record.__dict__["fields"] for record in caplog.records if record.levelname == "ERROR"]
+    assert (told["controller"], told["resource"], str(told["object"])) == ("things", PARTS, "a/p")
+    assert told["returned"].startswith("'abc': return a list" if way == "watches" else "Change(")
+
+
+def test_only_requests_can_be_queued_from_outside() -> None:
+    with pytest.raises(ConfigurationError, match=r"controller things: enqueue\('a/b'\): give a Key"):
+        Rig(in_turn(DONE)).controller.enqueue("a/b")  # type: ignore[arg-type]
+
+
+def test_a_handler_that_raises_in_a_replay_costs_that_object_alone(caplog: pytest.LogCaptureFixture) -> None:
+    def picky(change: Change[Thing]) -> list[Key]:
+        if change.subject.size:
+            raise ValueError("too big")
+        return [change.subject.key]
+
+    informers = FakeInformers()
+    made = cast("Any", informers.informer(Thing))
+    made.store = Store()
+    made.store.put(thing("a", size=1))
+    made.store.put(thing("b"))
+    controller = Controller("parts", informers, Metrics(), ControllerOptions(), SystemClock())
+    controller.handles(Thing, picky).replay(lambda _: True)
+    assert controller.statistics().ready == 1
+    assert "a handler raised" in caplog.text
+
+
 def test_predicates_and_handlers_see_whether_the_last_state_is_known() -> None:
     rig = Rig(in_turn(DONE))
     seen: list[tuple[str, Thing | None, bool]] = []
@@ -721,6 +765,50 @@ def test_owns_before_for_is_refused() -> None:
 def test_a_controller_without_reconciler_is_refused() -> None:
     controller = Controller("x", FakeInformers(), Metrics(), ControllerOptions(), SystemClock())
     with pytest.raises(ConfigurationError, match="controller x has no reconciler"):
+        run_virtual(controller.run)
+
+
+def declared() -> Controller:
+    return Controller("x", FakeInformers(), Metrics(), ControllerOptions(), SystemClock())
+
+
+class Synchronous:
+    def reconcile(self, _: Request) -> Result:
+        return DONE
+
+
+@pytest.mark.parametrize(
+    ("reconciler", "told"),
+    [
+        (Scripted, "Scripted is a class: give an instance of it"),
+        (Synchronous(), r"Synchronous\.reconcile is no coroutine function: make it async def"),
+        (lambda _: DONE, "has no method reconcile"),
+    ],
+)
+def test_what_is_no_reconciler_is_refused_where_it_is_given(reconciler: Any, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"controller x: .*{told}"):
+        declared().reconciles_with(reconciler)
+
+
+def test_a_second_reconciler_or_primary_kind_is_refused() -> None:
+    controller = declared().for_(Thing).reconciles_with(Scripted(in_turn(DONE)))
+    with pytest.raises(ConfigurationError, match="controller x has a reconciler already"):
+        controller.reconciles_with(Scripted(in_turn(DONE)))
+    with pytest.raises(ConfigurationError, match=r"controller x is for things\.example\.com.* already"):
+        controller.for_(Part)
+
+
+def test_a_predicate_that_is_a_coroutine_function_is_refused() -> None:
+    async def when(_: Change[Thing]) -> bool:
+        return False
+
+    with pytest.raises(ConfigurationError, match=r"controller x: a predicate of things\.example\.com.* is async"):
+        declared().for_(Thing, when=cast("Any", when))
+
+
+def test_a_controller_that_nothing_wakes_is_refused() -> None:
+    controller = declared().reconciles_with(Scripted(in_turn(DONE)))
+    with pytest.raises(ConfigurationError, match=r"controller x: nothing wakes it: call for_\(\)"):
         run_virtual(controller.run)
 
 

@@ -205,6 +205,37 @@ def test_leaves_of_nested_groups_come_in_order() -> None:
     assert _leaves(BaseExceptionGroup("a", [first, inner])) == [first, second, third]
 
 
+def test_a_setup_that_is_a_coroutine_function_is_refused(kubeconfig: str) -> None:
+    command = program("pass", kubeconfig)
+    command[-1] = command[-1].replace("def setup(", "async def setup(")
+    code, errors = outcome(command)
+    assert (code, "Traceback" in errors, "never awaited" in errors) == (1, False, False)
+    assert "setup is a coroutine function: make it a plain one" in errors
+
+
+def test_an_unreadable_kubeconfig_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "empty"
+    path.touch()
+    code, errors = outcome(program("manager.add('x', for_ever)", str(path)))
+    assert code == 1
+    assert [f"{path} is empty" in line for line in errors.splitlines()] == [True]
+
+
+def test_what_blocks_the_event_loop_is_told(kubeconfig: str) -> None:
+    body = """
+    import time
+    async def blocks():
+        await asyncio.sleep(0)
+        time.sleep(1.5)
+        await asyncio.sleep(0.5)
+        raise RuntimeFault("enough")
+    manager.add("x", blocks)
+    """
+    code, errors = outcome(program(body, kubeconfig))
+    assert code == 1
+    assert [line for line in errors.splitlines() if "WARN" in line and "the event loop stood still" in line]
+
+
 # -- signals ----------------------------------------------------------------------------------------------------------
 
 

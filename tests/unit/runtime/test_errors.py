@@ -99,3 +99,17 @@ def test_everything_raised_on_purpose_has_one_root() -> None:
     kinds = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, Exception)]
     assert len(kinds) > 20
     assert all(issubclass(kind, errors.RuntimeFault) for kind in kinds)
+
+
+@pytest.mark.parametrize(
+    ("body", "served"),
+    [
+        (b"404 page not found\n", False),
+        (b'{"kind":"Status","code":404,"message":"the server could not find the requested resource"}', False),
+        (b'{"kind":"Status","code":404,"reason":"NotFound","message":"nodes \\"n\\" not found"}', True),
+    ],
+)
+def test_a_path_that_is_not_served_asks_for_the_crd_and_a_missing_object_does_not(body: bytes, served: bool) -> None:
+    error = error_from_response(404, body)
+    assert isinstance(error, errors.NotFound)
+    assert ("is the CRD of the kind installed" in str(error)) is not served

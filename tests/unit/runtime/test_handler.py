@@ -1,11 +1,12 @@
 """From changes to requests."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from controllers.runtime.cache import Change, ChangeType
-from controllers.runtime.handler import itself, mapped, owner
+from controllers.runtime.handler import NoRequests, itself, mapped, owner, requests_of
 from controllers.runtime.meta import Key, KubeObject, ObjectMeta, OwnerReference, Resource
 
 
@@ -91,3 +92,29 @@ def test_every_owner_counts_where_that_is_asked_for_and_each_once() -> None:
     dependent = child(*owners, reference("z", kind="Uncle", controller=False))
     assert list(owner(Parent, every_owner=True)(added(dependent))) == [Key("a", "x"), Key("a", "y")]
     assert list(owner(Parent)(added(dependent))) == [Key("a", "y")]
+
+
+async def coroutine_of(_: Child) -> list[Key]:
+    return []
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "abc", b"abc", None, 5, Key("a", "x"), {"a": "x"}, ["abc"], [("a", "x")], [Key("a", "x"), None]]
+)
+def test_what_are_no_requests_is_named_and_never_read_letter_by_letter(answer: Any) -> None:
+    with pytest.raises(NoRequests, match=r"Key\(namespace, name\)"):
+        requests_of(answer)
+    with pytest.raises(NoRequests, match=r"Key\(namespace, name\)"):
+        mapped(lambda _: answer)(added(child()))
+
+
+def test_a_coroutine_function_is_told_to_be_a_plain_one() -> None:
+    with pytest.raises(NoRequests, match=r"coroutine_of.*make it a plain function"):
+        mapped(coroutine_of)(added(child()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "answer", [(), [Key("a", "x")], {Key("a", "x")}, iter([Key("a", "x")]), {Key("a", "x"): 1}.keys()]
+)
+def test_any_iterable_of_requests_will_do(answer: Iterable[Key]) -> None:
+    assert set(requests_of(answer)) <= {Key("a", "x")}

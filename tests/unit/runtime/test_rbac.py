@@ -1,5 +1,8 @@
 """Declared permissions and the rules made of them."""
 
+import pytest
+
+from controllers.runtime.errors import ConfigurationError
 from controllers.runtime.meta import KubeObject, Resource
 from controllers.runtime.rbac import Declaration, Permission, manifests, permissions, rules
 
@@ -110,3 +113,11 @@ def test_the_driver_namespace_is_the_accounts_own() -> None:
 
     assert role["metadata"] == binding["metadata"] == {"name": "a", "namespace": "ns"}
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "a", "namespace": "ns"}]
+
+
+def test_a_verb_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"nodes.*: there is no verb 'lst': use one of get, list, watch, create"
+    ):
+        permissions(Node, "get", "lst")
+    assert permissions(Node, "deletecollection", "approve")

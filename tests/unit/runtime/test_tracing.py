@@ -1,6 +1,7 @@
 """Spans of reconciles and requests, seen through a stand-in for OpenTelemetry."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,7 @@ from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.testing import STALL, Answer, Reply, ScriptedTransport, run_virtual
 from controllers.runtime.tracing import TracedReconciler, TracedTransport, active_tracer, resource_in, tracer_of
 from controllers.runtime.transport import HttpRequest
+from controllers.runtime.watchdog import TimedReconciler
 
 ROOT = Path(__file__).parents[3]
 
@@ -154,13 +156,24 @@ def test_without_a_tracer_the_reconciler_is_called_as_it_is() -> None:
     reconciler = Reconciles(lambda _: None)
     manager = Manager(Client(ScriptedTransport([]), ClientOptions("tests")), ManagerOptions())
     controller = manager.controller("c").for_(Widget).reconciles_with(reconciler)
-    assert controller._reconciler is reconciler
+    assert isinstance(controller._reconciler, TimedReconciler)
+    assert controller._reconciler._reconciler is reconciler
 
 
 def test_a_binary_traces_where_its_process_was_started_with_a_provider(
-    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(entrypoint, "AiohttpTransport", lambda *_, **__: ScriptedTransport([STORED]))
+    kubeconfig = tmp_path / "config"
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
+    config = {
+        "current-context": "c",
+        "contexts": [context],
+        "clusters": [cluster],
+        "users": [{"name": "u", "user": {}}],
+    }
+    kubeconfig.write_text(json.dumps(config))
     managers: list[Manager] = []
 
     async def look(manager: Manager) -> None:
@@ -171,7 +184,7 @@ def test_a_binary_traces_where_its_process_was_started_with_a_provider(
         managers.append(manager)
         manager.prepare(look)
 
-    options = ManagerOptions(metrics_bind_address="0", health_probe_bind_address="0")
+    options = ManagerOptions(kubeconfig=str(kubeconfig), metrics_bind_address="0", health_probe_bind_address="0")
     asyncio.run(entrypoint._serve("gpu-mirage-x", setup, options))
     assert provider.names == ["gpu-mirage-x"]
     assert [span.name for span in provider.spans] == ["GET /version"]

@@ -363,3 +363,10 @@ def test_nobody_is_reminded_before_the_first_list() -> None:
     rig.informer.add_handler(lambda change: calls.append(change.resync), resync=8.0)
     happens(rig, 25.0)
     assert calls == [False]
+
+
+def test_a_coroutine_function_is_refused_as_a_direct_handler() -> None:
+    async def handler(_: Change[Thing]) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"a coroutine function.*or use add_buffered_handler"):
+        Rig([]).informer.add_handler(handler)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from controllers.runtime.cache import Change, Replacement, Store
@@ -104,24 +105,52 @@ def test_an_event_about_nothing_with_a_name_is_told_and_forgotten() -> None:
     assert (rig.reports, rig.intake.unreadable, len(rig.store)) == (1, 0, 0)
 
 
-def test_an_object_that_an_index_cannot_take_stays_as_it_was_and_counts() -> None:
+@pytest.mark.parametrize("listed", [True, False])
+def test_an_unreadable_object_that_its_finalizers_keep_is_told_once_with_them(
+    listed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def held(version: int, *finalizers: str) -> Undecodable:
+        return Undecodable(Key("a", "a"), "u", str(version), DecodeError("broken"), finalizers)
+
+    def comes(item: Undecodable) -> None:
+        if listed:
+            rig.replace(undecodable=(item,))
+        else:
+            rig.take("MODIFIED", item)
+
     rig = Rig()
-    rig.store.add_index("inverse", lambda item: [str(1 // (item.size - 7))])
-    assert rig.take("ADDED", thing("a", 1)) == "ADDED a"
-    assert rig.take("MODIFIED", thing("a", 2, size=7)) == ""
-    assert rig.take("ADDED", thing("b", 3, size=7)) == ""
-    assert (rig.versions(), rig.intake.unreadable) == ({"a": "1"}, 2)
-    assert rig.take("MODIFIED", thing("a", 4)) == "UPDATED a"
-    assert rig.intake.unreadable == 1
+    comes(held(1))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    comes(held(2, "example.com/ours", "example.com/theirs"))
+    comes(held(3, "example.com/ours"))
+    (error,) = [record.__dict__["fields"] for record in caplog.records if record.levelname == "ERROR"]
+    assert (str(error["object"]), error["reason"]) == ("a/a", "broken")
+    assert error["finalizers"] == "example.com/ours, example.com/theirs"
+    rig.take("DELETED", held(4, "example.com/ours"))
+    comes(held(5, "example.com/ours"))
+    assert [record.levelname for record in caplog.records].count("ERROR") == 2
 
 
-def test_a_list_that_an_index_cannot_take_leaves_everything_as_it_was() -> None:
+def test_a_deletion_that_a_transform_keeps_unread_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(Halved())
+    item = thing("a", 1, size=13)
+    metadata = msgspec.structs.replace(item.metadata, deletion_timestamp="2026-01-01T00:00:00Z", finalizers=("mine",))
+    rig.take("ADDED", msgspec.structs.replace(item, metadata=metadata))
+    assert [record.__dict__["fields"]["finalizers"] for record in caplog.records if record.levelname == "ERROR"] == [
+        "mine"
+    ]
+
+
+def test_an_object_that_an_index_cannot_take_costs_itself_alone_in_events_and_in_lists() -> None:
     rig = Rig()
     rig.store.add_index("inverse", lambda item: [str(1 // (item.size - 7))])
-    rig.replace(thing("a", 1))
-    with pytest.raises(ZeroDivisionError):
-        rig.replace(thing("a", 2), thing("b", 2, size=7))
-    assert rig.versions() == {"a": "1"}
+    assert rig.replace(thing("a", 1), thing("b", 1, size=7)) == ["ADDED a", "ADDED b"]
+    assert rig.take("MODIFIED", thing("a", 2, size=7)) == "UPDATED a"
+    assert rig.take("ADDED", thing("c", 3, size=8)) == "ADDED c"
+    assert (rig.versions(), rig.store.unindexed) == ({"a": "2", "b": "1", "c": "3"}, 2)
+    assert [item.name for item in rig.store.by_index("inverse", "1")] == ["c"]
+    assert rig.take("MODIFIED", thing("a", 4, size=8)) == "UPDATED a"
+    assert rig.store.unindexed == 1
 
 
 def test_a_long_list_is_filed_in_parts_and_shown_at_once() -> None:
@@ -180,6 +209,17 @@ class Halved:
         if item.size == 13:
             raise ValueError("unlucky")
         return thing(item.name, item.metadata.resource_version, item.size // 2)
+
+
+@pytest.mark.parametrize("answer", [None, "a", thing("other", 1)])
+def test_a_transform_that_returns_something_else_costs_only_that_object(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(lambda item: answer if item.size else item)
+    assert rig.replace(thing("a", 1, size=1), thing("b", 1)) == ["ADDED b"]
+    assert rig.take("ADDED", thing("c", 2, size=1)) == ""
+    assert (rig.versions(), rig.intake.unreadable) == ({"b": "1"}, 2)
+    assert "the transform returned" in caplog.records[0].__dict__["fields"]["reason"]
 
 
 def test_a_transform_is_asked_once_for_each_object_that_comes() -> None:

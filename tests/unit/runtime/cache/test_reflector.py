@@ -453,9 +453,21 @@ def test_any_other_timeout_of_a_list_keeps_its_version() -> None:
 
 def test_a_list_that_the_store_cannot_take_is_repeated_after_a_pause() -> None:
     r = watching("10")
-    r.replacement_failed(ValueError("bad index"), 0.0)
-    assert "ValueError: bad index" in r.last_error
+    r.replacement_failed(ValueError("no room"), 0.0)
+    assert "ValueError: no room" in r.last_error
     assert after_pause(r, 0.0) == (0.8, ListPage("10", "", 0))
+
+
+def test_a_stream_that_was_given_up_keeps_the_reason_and_the_pause_of_that() -> None:
+    r: Reflector[Thing] = Reflector(page_size=500, random=lambda: 0.0, stream_lists=True)
+    for now, pause in ((0.0, 0.8), (1.0, 1.6)):  # the second one comes to the version that the first one came to
+        r.next_action(now)
+        r.watch_opened(now)
+        r.event_received(WatchEvent("BOOKMARK", None, "10", {"k8s.io/initial-events-end": "true"}), now)
+        r.replacement_failed(ValueError("no room"), now)
+        r.watch_closed(now + 0.1)
+        assert r.last_error == "list: the cache could not take it: ValueError: no room"
+        assert r.next_action(now + 0.1) == Wait(now + pause)
 
 
 ABSENT = [TransportError("refused"), ServiceUnavailable("gone fishing", code=503)]

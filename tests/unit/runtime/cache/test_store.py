@@ -3,6 +3,7 @@
 import tracemalloc
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 
 from controllers.runtime.cache import MutationDetector, Reader, Store
@@ -132,15 +133,64 @@ def _refuse_bad(item: Thing) -> Iterable[str]:
     return item.colours
 
 
-def test_an_index_function_that_raises_leaves_the_store_as_it_was() -> None:
+@pytest.mark.parametrize("way", ["put", "replace", "add_index"])
+def test_an_object_that_an_index_cannot_take_is_left_out_of_that_index_alone(
+    way: str, caplog: pytest.LogCaptureFixture
+) -> None:
     store = store_with(thing("x", "red"))
+    if way != "add_index":
+        store.add_index("strict", _refuse_bad)
+    if way == "replace":
+        store.replace([thing("x", "red"), thing("y", "bad", "red")])
+    else:
+        store.put(thing("y", "bad", "red"))
+    if way == "add_index":
+        store.add_index("strict", _refuse_bad)
+    assert names(store.list()) == names(store.by_index("colour", "red")) == {"x", "y"}
+    assert (names(store.by_index("strict", "red")), store.unindexed) == ({"x"}, 1)
+    (told,) = [record.__dict__["fields"] for record in caplog.records]
+    assert (str(told["object"]), told["index"], told["reason"]) == ("a/y", "strict", "ValueError: bad colour")
+    store.put(thing("y", "red"))
+    assert (names(store.by_index("strict", "red")), store.unindexed) == ({"x", "y"}, 0)
+
+
+def test_an_object_that_an_index_cannot_take_is_told_once_for_each_version(caplog: pytest.LogCaptureFixture) -> None:
+    store = store_with()
     store.add_index("strict", _refuse_bad)
-    with pytest.raises(ValueError, match="bad colour"):
-        store.put(thing("x", "bad"))
-    with pytest.raises(ValueError, match="bad colour"):
-        store.replace([thing("y", "bad")])
-    assert store.list() == (thing("x", "red"),)
-    assert names(store.by_index("colour", "red")) == names(store.by_index("strict", "red")) == {"x"}
+    bad = thing("y", "bad")
+    store.put(bad)
+    store.put(bad)
+    store.replace([bad])
+    store.replace([bad, thing("x", "red")])
+    assert (len(caplog.records), store.unindexed) == (1, 1)
+    store.put(msgspec.structs.replace(bad, metadata=msgspec.structs.replace(bad.metadata, resource_version="2")))
+    assert (len(caplog.records), store.unindexed) == (2, 1)
+    store.remove(bad.key)
+    assert store.unindexed == 0
+
+
+def test_an_index_function_that_gives_a_str_for_several_values_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    store = store_with(thing("x", "red"))
+    store.add_index("letters", lambda item: item.colours[0])
+    assert (store.by_index("letters", "r"), store.unindexed) == ((), 1)
+    assert (
+        "it returned 'red': return a list of values, such as ['red']" in caplog.records[0].__dict__["fields"]["reason"]
+    )
+
+
+def test_an_index_function_that_no_longer_takes_what_it_took_costs_a_search_and_no_more() -> None:
+    store = store_with(thing("x", "red"), thing("y", "red"))
+    fails = False
+
+    def moody(item: Thing) -> tuple[str, ...]:
+        if fails:
+            raise ValueError("not today")
+        return item.colours
+
+    store.add_index("moody", moody)
+    fails = True
+    store.remove(thing("x").key)
+    assert names(store.by_index("moody", "red")) == {"y"}
 
 
 def test_a_store_can_be_handed_out_as_a_reader() -> None:

@@ -71,6 +71,14 @@ def test_the_state_comes_with_the_watch_that_follows_it_on() -> None:
     assert rig.informer.statistics().resource_version == "11"
 
 
+def test_an_object_that_an_index_cannot_take_keeps_no_cache_from_filling() -> None:
+    rig = streaming([streamed(raw("a", 1), raw("b", 2))])
+    rig.informer.store.add_index("odd", lambda item: [str(1 // (item.name != "b"))])
+    informer = rig.run()
+    assert (names(informer), informer.synced, informer.last_error) == ({"a": "1", "b": "2"}, True, "")
+    assert (informer.statistics().unindexed, asked(rig)) == (1, ["stream newest"])
+
+
 def test_nothing_is_believed_before_the_end_of_the_state_is_told() -> None:
     rig = streaming([watched(*added(raw("a", 1)), Pause(5.0), *added(raw("b", 2)), Pause(5.0), end_of_state(10))])
 
