@@ -33,8 +33,7 @@ from controllers.estate import (
 )
 from controllers.estate.names import MAX_NAME, is_extended_resource, is_name
 from controllers.estate.node_topology import scalar
-from controllers.estate.numa import MAX_ZONES
-from controllers.estate.profile import MAX_GPUS
+from controllers.estate.numa import MAX_GPUS, MAX_ZONES
 
 # -- documents --------------------------------------------------------------------------------------------------------
 

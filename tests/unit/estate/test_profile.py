@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from controllers.estate import BUILT_IN, GpuModel, merged
+from controllers.estate.numa import MAX_GPUS
 from controllers.estate.problem import Mistake
-from controllers.estate.profile import MAX_GPUS, Extract, extract
+from controllers.estate.profile import Extract, extract
 from controllers.estate.reading import Node
 from tests.unit.estate.documents import pool
 
