@@ -25,7 +25,7 @@ from controllers.runtime.probes import Checks, HttpServer
 from controllers.runtime.rbac import Declaration
 from controllers.runtime.recorder import PERMISSIONS as EVENT_PERMISSIONS
 from controllers.runtime.recorder import Recorder, RecorderOptions
-from controllers.runtime.sharding import Shards, shard_of
+from controllers.runtime.sharding import Sharers, Shards, shard_of
 from controllers.runtime.stage import Entry, Runnable, Stage
 from controllers.runtime.tracing import Tracer
 
@@ -100,7 +100,15 @@ class Manager:
         if not self.options.leader_elect:
             return None
         options = election_options(self.options)
-        elector = Elector(client, options, clock=self.clock, observer=self.metrics.leader_election(options.name))
+        sharing = self.options.shards > 1
+        elector = Elector(
+            client,
+            options,
+            clock=self.clock,
+            observer=self.metrics.leader_election(options.name),
+            sharing=sharing,
+            in_use=None if sharing else Sharers(client, options, clock=self.clock).in_use,
+        )
         self._election.add(Entry("leader-election", elector.run))
         self.liveness.add("leader-election", elector.unhealthy)
         self.readiness.add("leader-election", lambda: _unreachable(elector), public=True)
@@ -113,7 +121,7 @@ class Manager:
             raise ConfigurationError(f"--shards {self.options.shards} needs Leases: give --leader-elect, too")
         shards = Shards(
             client,
-            self._elector.options,
+            self._elector,
             self.options.shards,
             self._replay_shard,
             clock=self.clock,
