@@ -1,6 +1,7 @@
 """What a binary's ``main`` does around its controllers: logs, event loop, connection, signals, exit code."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -49,7 +50,7 @@ async def _serve(name: str, setup: Setup, options: ManagerOptions) -> None:
     tracer = active_tracer(name)
     async with _client(name, options, metrics, tracer) as client, _client(name, options, metrics, tracer) as leases:
         # Elections have connections of their own: a half-open one out of a big pool could cost one attempt each.
-        manager = Manager(client, options, metrics=metrics, tracer=tracer, leases=leases)
+        manager = Manager(client, options, metrics=metrics, tracer=tracer, leases=leases, on_stuck=_end_at_once)
         setup(manager)
         _stop_on_signals(manager)
         await manager.run()
@@ -84,6 +85,14 @@ def _stop_on_signals(manager: Manager) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+
+
+def _end_at_once() -> None:
+    # Neither an exception nor the end of the loop would do: both wait for the very task that does not end.
+    logger.error("ending at once")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _leaves(group: BaseExceptionGroup[RuntimeFault]) -> list[BaseException]:

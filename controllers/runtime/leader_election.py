@@ -36,6 +36,7 @@ from controllers.runtime.errors import (
     RuntimeFault,
 )
 from controllers.runtime.lease import PERMISSIONS, Lease, LeaseSpec
+from controllers.runtime.meta import Key
 
 JITTER = 1.2
 """Followers try again after one to ``1 + JITTER`` times the retry period, so that they do not come all at once."""
@@ -571,6 +572,23 @@ class Elector:
             logger.info("leading", lease=self.options, identity=self.options.identity)
             self._observer.leading(True)
             self._started.set()
+
+
+class LeaderGate:
+    """For a controller: lets work begin only on the leader, at this moment; a lost Lease may not be noticed yet."""
+
+    def __init__(self, elector: Elector) -> None:
+        self._elector = elector
+
+    def admits(self, key: Key) -> bool:  # noqa: ARG002 - named as in Gate
+        """All is queued: a replica that is to lead fills its queue before."""
+        return True
+
+    def enter(self, key: Key) -> bool:  # noqa: ARG002 - named as in Gate
+        return self._elector.leading
+
+    def leave(self, key: Key) -> None:
+        pass
 
 
 def _holder(whole: Mapping[str, Any]) -> str:

@@ -251,7 +251,8 @@ class Recorder:
             async with asyncio.timeout(seconds):
                 await self._post_all()
         except TimeoutError:
-            logger.warning("events discarded at the end", count=len(self._waiting))
+            if self._waiting:
+                logger.warning("events discarded at the end", count=len(self._waiting))
         self._discarded["stopped"].inc(len(self._waiting))
         self._waiting.clear()
         self._due.clear()

@@ -155,18 +155,25 @@ class Membership:
         return now < self._changed_at[name] + self._lifetime
 
     def peers(self, now: float) -> list[str]:
-        """The living who split the keys as we do."""
-        return [n for n in self.living(now) if n == self._me or self._members[n].shards == self._shards]
+        """The living who split the keys as we do, without those who wait for others: they take no share."""
+        return [n for n in self.living(now) if n == self._me or (self._is_alike(n) and not self._before(n, now))]
 
     def in_the_way(self, now: float) -> list[str]:
         """Earlier members with another number of shards: where keys are split in two ways, nobody knows who has one."""
-        mine = self._members.get(self._me)
+        return self._before(self._me, now)
+
+    def _is_alike(self, name: str) -> bool:
+        return self._members[name].shards == self._shards
+
+    def _before(self, alike: str, now: float) -> list[str]:
+        """Those of another number than ours who came before one of ours."""
+        member = self._members.get(alike)
         return [
             name
             for name in self.living(now)
             if name != self._me
-            and self._members[name].shards != self._shards
-            and (mine is None or self._members[name].joined < mine.joined)
+            and not self._is_alike(name)
+            and (member is None or self._members[name].joined < member.joined)
         ]
 
 

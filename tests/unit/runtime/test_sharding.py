@@ -19,7 +19,7 @@ from controllers.runtime.manager import Manager
 from controllers.runtime.meta import Key, KubeObject, Resource
 from controllers.runtime.options import ManagerOptions
 from controllers.runtime.reconcile import DONE, Request, Result
-from controllers.runtime.sharding import MEMBERS_ANNOTATION, Membership, Plan, Sharers, Shards, plan, shard_of
+from controllers.runtime.sharding import MEMBERS_ANNOTATION, Membership, Plan, Shards, Sharers, plan, shard_of
 from controllers.runtime.stage import Runnable
 from controllers.runtime.testing import STALL, Answer, Reply, ScriptedTransport, run_virtual
 from controllers.runtime.transport import HttpRequest
@@ -154,6 +154,20 @@ def test_whoever_splits_the_keys_otherwise_waits_for_those_before_it() -> None:
     assert second.in_the_way(1.0) == ["first"]
     assert first.in_the_way(1.0) == []
     assert second.in_the_way(15.0) == []
+
+
+def test_whoever_waits_for_others_gets_no_share_before_they_are_gone() -> None:
+    first, other, last = Membership("first", 3, 15.0), Membership("other", 2, 15.0), Membership("last", 3, 15.0)
+    text = first.beaten(0.0)
+    for member in (other, last):
+        member.observe(text, 0.0)
+        text = member.beaten(0.0)
+    first.observe(text, 0.0)
+    assert first.peers(1.0) == ["first"]
+    assert other.in_the_way(1.0) == ["first"]
+    other.observe(text, 0.0)
+    first.observe(other.left(), 1.0)
+    assert first.peers(1.0) == ["first", "last"]
 
 
 # -- whole replicas ---------------------------------------------------------------------------------------------------
@@ -503,7 +517,7 @@ def test_who_gave_no_sign_of_life_works_on_nothing_whatever_its_leases_say() -> 
     playing(play)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(
         st.tuples(ROWS, st.floats(0.0, 60.0), st.none() | st.floats(5.0, 90.0), st.booleans(), COUNTS, COUNTS),
