@@ -291,7 +291,8 @@ class Controller:
             await asyncio.wait({warming, stopping})
 
     async def _work(self, reconciler: Reconciler) -> None:
-        while True:
+        # Asked each time: a reconciler may have swallowed the cancellation that was to end this.
+        while not self._is_ending():
             try:
                 item = await self._queue.get()
             except asyncio.CancelledError:

@@ -1263,7 +1263,7 @@ def test_a_leader_that_was_asleep_begins_no_reconcile_before_it_notices() -> Non
         # As after a sleep: the time is over, and no task has had its turn yet.
         manager._elector.election._renewed_at -= 100.0
         controller.enqueue(Request("a", "x"))
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(0.5)
         assert len(seen) == 1
         manager._elector.election._renewed_at += 100.0
         manager.stop()
