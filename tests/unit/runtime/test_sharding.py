@@ -471,14 +471,18 @@ def test_a_replica_that_never_shares_sends_nothing_more_than_its_lease_after_the
 
 def test_sharers_end_where_somebody_leads_alone_who_has_not_asked() -> None:
     async def play(world: World) -> None:
-        sharer = Worker(world, "a", 2)
+        leader, sharer = Worker(world, "a", 2), Worker(world, "b", 2)
+        leader.start()
+        await asyncio.sleep(10.0)
         task = sharer.start()
         await asyncio.sleep(20.0)
-        world.leases.leases["lock"]["spec"]["holderIdentity"] = "stranger"
-        world.leases.leases["lock"]["metadata"]["annotations"].clear()
-        world.leases.leases["lock"]["metadata"]["resourceVersion"] = "other"
-        await asyncio.wait({task}, timeout=5.0)
-        assert world.lost == ["a"]
+        assert leader.leader.leading
+        leader.kill()
+        lease = world.leases.leases["lock"]
+        lease["spec"] = {**lease["spec"], "holderIdentity": "stranger"}
+        lease["metadata"] = {**lease["metadata"], "annotations": {}, "resourceVersion": "other"}
+        await asyncio.wait({task}, timeout=7.0)
+        assert world.lost == ["b"]
 
     playing(play)
 
