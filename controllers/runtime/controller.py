@@ -7,8 +7,9 @@ while it waits, or while it is worked on, become one look at what it is by then.
 import asyncio
 import inspect
 import secrets
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import Context
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -16,7 +17,14 @@ from controllers.runtime import handler, logs
 from controllers.runtime.cache import Change, ChangeType, Informer
 from controllers.runtime.client import Write, writes_in_progress
 from controllers.runtime.clock import Clock
-from controllers.runtime.errors import ConfigurationError, Conflict, ObjectGone, RuntimeFault, TerminalError
+from controllers.runtime.errors import (
+    ConfigurationError,
+    Conflict,
+    LeadershipLost,
+    ObjectGone,
+    RuntimeFault,
+    TerminalError,
+)
 from controllers.runtime.limiter import ExponentialLimiter, Limiter
 from controllers.runtime.meta import KubeObject
 from controllers.runtime.metrics import Metrics, ReconcileResult
@@ -30,6 +38,9 @@ T = TypeVar("T", bound=KubeObject)
 
 INITIAL_PRIORITY = -100
 """Priority of what the first list brings or a resync repeats; below every real change, as in controller-runtime."""
+
+OVERDUE = 1.0
+"""Seconds after its deadline at which a reconcile that has not ended is reported: it must have time to clean up."""
 
 logger = logs.get_logger(__name__)
 
@@ -46,6 +57,21 @@ class ControllerOptions:
     limiter: Limiter[Request] | None = None  # delays of retries; None: retry_base and retry_cap decide
     sync_timeout: float = 120.0  # seconds until every watched kind must have been listed once
     warm_up: bool = False  # fill the queue before ``run``, too; on a standby it grows with all that comes and goes
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ConfigurationError(f"option workers={self.workers}: a controller needs at least 1")
+
+
+def controller_options(name: str, options: Mapping[str, Any]) -> ControllerOptions:
+    """The options of the controller ``name``. Raises ConfigurationError with the one that is wrong."""
+    known = [field.name for field in fields(ControllerOptions)]
+    if unknown := [option for option in options if option not in known]:
+        raise ConfigurationError(f"controller {name}: there is no option {unknown[0]}: use one of {', '.join(known)}")
+    try:
+        return ControllerOptions(**options)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"controller {name}: {error}") from error
 
 
 class Gate(Protocol):
@@ -108,6 +134,10 @@ class Controller:
         self._started = False
         self._stop = asyncio.Event()
         self._gate: Gate | None = None
+        self._runner: asyncio.Task[Any] | None = None
+        self._began: dict[Request, float] = {}
+        self._reported: set[Request] = set()
+        self._overdue_check: asyncio.TimerHandle | None = None
 
     # -- declaring ----------------------------------------------------------------------------------------------------
 
@@ -243,6 +273,11 @@ class Controller:
         """The watched resources that have not been listed yet, each with its last error or ""."""
         return {str(source.kind.resource): source.last_error for source, _ in self._sources if not source.synced}
 
+    @property
+    def running(self) -> list[Request]:
+        """What is being reconciled, the longest running first."""
+        return list(self._began)
+
     def statistics(self) -> QueueStatistics:
         """What the queue holds."""
         return self._queue.statistics()
@@ -278,10 +313,15 @@ class Controller:
         if self._started:
             raise ConfigurationError(f"controller {self.name} was started before: make a new one to run it again")
         self._started = True
+        self._runner = asyncio.current_task()
         await self._warm_up_or_stop()
-        async with asyncio.TaskGroup() as workers:
-            for number in range(self._options.workers):
-                workers.create_task(self._work(self._reconciler), name=f"{self.name}-worker-{number}")
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for number in range(self._options.workers):
+                    workers.create_task(self._work(self._reconciler), name=f"{self.name}-worker-{number}")
+        finally:
+            if self._overdue_check is not None:
+                self._overdue_check.cancel()
 
     def stop(self) -> None:
         """Makes ``run`` return once the running reconciles have ended."""
@@ -307,12 +347,40 @@ class Controller:
             await asyncio.wait({warming, stopping})
 
     async def _work(self, reconciler: Reconciler) -> None:
-        while (item := await self._queue.get()) is not None:
+        # Asked each time: a reconciler may have swallowed the cancellation that was to end this.
+        while not self._is_ending():
+            try:
+                item = await self._queue.get()
+            except asyncio.CancelledError:
+                if self._is_ending():
+                    raise
+                await self._absorb_cancellation()
+                continue
+            if item is None:
+                return
             try:
                 if not self._stop.is_set():
                     await self._process_if_ours(reconciler, item.key, item.priority)
             finally:
                 self._queue.done(item.key)
+
+    async def _absorb_cancellation(self) -> None:
+        """Forgets what a reconciler has asked for its own task; the next object has nothing to do with it."""
+        task = asyncio.current_task()
+        if task is None or not task.cancelling() or self._is_ending():
+            return
+        while task.cancelling():
+            task.uncancel()
+        try:
+            # Where the cancellation has not been raised yet it is now, as counting down does not take it back.
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self._is_ending():
+                raise
+
+    def _is_ending(self) -> bool:
+        # Workers are cancelled by the one that runs them, and by it only where somebody has cancelled that.
+        return self._runner is None or self._runner.cancelling() > 0
 
     async def _process_if_ours(self, reconciler: Reconciler, request: Request, priority: int) -> None:
         if self._gate is None:
@@ -330,12 +398,39 @@ class Controller:
         with logs.bind(**self._log_fields(request)):
             self._metrics.worker_started()
             try:
-                if await self._cache_is_current(request):
-                    await self._reconcile(reconciler, request, priority)
-                else:
-                    self._queue.add_rate_limited(request, priority=priority)
+                await self._reconcile(reconciler, request, priority)
             finally:
                 self._metrics.worker_stopped()
+
+    def _begins(self, request: Request) -> None:
+        loop = asyncio.get_running_loop()
+        self._began[request] = loop.time()
+        # One timer for all, as what begins later is due later; its lines are not those of the reconcile that set it.
+        if self._overdue_check is None:
+            self._overdue_check = loop.call_later(self._overdue_after, self._report_overdue, context=Context())
+
+    def _report_overdue(self) -> None:
+        loop = asyncio.get_running_loop()
+        waiting = [began for began in self._began.values() if loop.time() < began + self._overdue_after]
+        for request, began in self._began.items():
+            if began + self._overdue_after <= loop.time() and request not in self._reported:
+                self._reported.add(request)
+                logger.warning(
+                    "a reconcile has not ended at its deadline: it must not catch being cancelled",
+                    controller=self.name,
+                    about=str(request),
+                )
+        self._reported &= self._began.keys()
+        next_at = min(waiting, default=None)
+        self._overdue_check = (
+            None
+            if next_at is None
+            else loop.call_at(next_at + self._overdue_after, self._report_overdue, context=Context())
+        )
+
+    @property
+    def _overdue_after(self) -> float:
+        return self._options.reconcile_timeout + OVERDUE
 
     def _log_fields(self, request: Request) -> dict[str, str]:
         """Which reconcile a line belongs to, under the names that controller-runtime gives these fields."""
@@ -370,23 +465,28 @@ class Controller:
     async def _reconcile(self, reconciler: Reconciler, request: Request, priority: int) -> None:
         started = self._clock.monotonic()
         try:
+            if not await self._cache_is_current(request):
+                self._queue.add_rate_limited(request, priority=priority)
+                return
+            started = self._clock.monotonic()
             outcome = self._succeeded(request, await self._call(reconciler, request), priority)
         except asyncio.CancelledError as error:
-            # Awaiting something that others have cancelled raises this too; a worker that let it through would end
-            # without a word, since task groups take it for an ordered end.
-            if _is_being_cancelled():
+            # Awaiting something that others have cancelled raises this too, and so does a reconciler that cancels its
+            # own task; a worker that let it through would end without a word, since task groups take it for an
+            # ordered end.
+            if self._is_ending():
                 raise
             outcome = self._failed(request, error, priority)
         except Exception as error:  # noqa: BLE001 - whatever a reconciler raises must not stop the worker
-            outcome = (
-                self._failed_for_good(request, error) if _is_final(error) else self._failed(request, error, priority)
-            )
+            outcome = self._raised(request, error, priority)
+        await self._absorb_cancellation()
         self._metrics.reconciled(outcome, self._clock.monotonic() - started)
 
     async def _call(self, reconciler: Reconciler, request: Request) -> Result:
         writes: list[Write] = []
         token = writes_in_progress.set(writes)
         deadline = asyncio.timeout(self._options.reconcile_timeout)
+        self._begins(request)
         try:
             async with deadline:
                 return self._checked(await reconciler.reconcile(request))
@@ -395,6 +495,7 @@ class Controller:
                 raise
             raise RuntimeFault(f"it did not end within {self._options.reconcile_timeout:g} s") from error
         finally:
+            self._began.pop(request, None)
             # Also where the reconciler made something else of being cancelled.
             if deadline.expired():
                 self._metrics.timeout()
@@ -420,6 +521,22 @@ class Controller:
             return "success"
         self._queue.add(request, priority=priority, after=result.requeue_after)
         return "requeue_after"
+
+    def _raised(self, request: Request, error: Exception, priority: int) -> ReconcileResult:
+        if self._gate is not None and _is_only(LeadershipLost, error):
+            return self._not_ours(request, error)
+        return (
+            self._failed_for_good(request, error)
+            if _is_only(TerminalError, error)
+            else self._failed(request, error, priority)
+        )
+
+    def _not_ours(self, request: Request, error: Exception) -> ReconcileResult:
+        # Not tried again: whoever is the leader now looks at everything.
+        self._queue.forget(request)
+        self._metrics.error()
+        logger.info("the reconcile was ended, since another replica may do it now", reason=str(error))
+        return "error"
 
     def _failed_for_good(self, request: Request, error: Exception) -> ReconcileResult:
         self._queue.forget(request)
@@ -468,13 +585,8 @@ def _is_repetition(change: Change[Any]) -> bool:
     return bool(new.resource_version) and (old.uid, old.resource_version) == (new.uid, new.resource_version)
 
 
-def _is_final(error: BaseException) -> bool:
-    """Whether an error is a TerminalError, was raised from one, or is a group of nothing else."""
+def _is_only(kind: type[Exception], error: BaseException) -> bool:
+    """Whether an error is one of ``kind``, was raised from one, or is a group of nothing else."""
     if isinstance(error, BaseExceptionGroup):
-        return all(_is_final(each) for each in error.exceptions)
-    return isinstance(error, TerminalError) or (error.__cause__ is not None and _is_final(error.__cause__))
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+        return all(_is_only(kind, each) for each in error.exceptions)
+    return isinstance(error, kind) or (error.__cause__ is not None and _is_only(kind, error.__cause__))

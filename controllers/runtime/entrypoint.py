@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -57,7 +58,7 @@ async def _serve(name: str, setup: Setup, options: ManagerOptions) -> None:
         _client(name, credentials, metrics, tracer) as leases,
     ):
         # Elections have connections of their own: a half-open one out of a big pool could cost one attempt each.
-        manager = Manager(client, options, metrics=metrics, tracer=tracer, leases=leases)
+        manager = Manager(client, options, metrics=metrics, tracer=tracer, leases=leases, on_stuck=_end_at_once)
         set_up(manager, setup)
         _stop_on_signals(manager)
         async with watched():
@@ -105,6 +106,14 @@ def _stop_on_signals(manager: Manager) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+
+
+def _end_at_once() -> None:
+    # Neither an exception nor the end of the loop would do: both wait for the very task that does not end.
+    logger.error("ending at once")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _leaves(group: BaseExceptionGroup[RuntimeFault]) -> list[BaseException]:

@@ -15,7 +15,7 @@ import os
 import random as random_numbers
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +36,7 @@ from controllers.runtime.errors import (
     RuntimeFault,
 )
 from controllers.runtime.lease import PERMISSIONS, Lease, LeaseSpec
+from controllers.runtime.meta import Key
 
 JITTER = 1.2
 """Followers try again after one to ``1 + JITTER`` times the retry period, so that they do not come all at once."""
@@ -45,6 +46,9 @@ HEALTH_TOLERANCE = 20.0
 
 RELEASED_DURATION = 1
 """Seconds in a record that nobody holds; the API demands a number above 0."""
+
+SHARERS_ANNOTATION = "gpu-mirage/sharers"
+"""On the Lease of a leader whose replicas share the keys by further Leases; whoever leads alone takes it off."""
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -140,12 +144,17 @@ Action = Wait | Read | Create | Update | Lost
 class Election:
     """One candidate, as a state machine without input or output. ``random`` gives numbers in [0, 1).
 
+    One that is ``sharing`` leads replicas that hold further Leases, and says so on its own.
+
     Its shell asks ``next_action``, does it, and reports the outcome by one of ``found``, ``written``, ``conflicted``
     and ``failed``. ``now`` is monotonic, in seconds.
     """
 
-    def __init__(self, options: ElectionOptions, *, random: Callable[[], float] = random_numbers.random) -> None:
+    def __init__(
+        self, options: ElectionOptions, *, sharing: bool = False, random: Callable[[], float] = random_numbers.random
+    ) -> None:
         self._options = options
+        self._sharing = sharing
         self._random = random
         self._leading = False
         self._renewed_at = 0.0
@@ -155,6 +164,7 @@ class Election:
         self._record = LeaseSpec()
         self._record_seen_at = 0.0
         self._seen = False
+        self._shared = False
         self._reason = "no renewal has succeeded"
         self.candidate = True
         """Whether to ask for the Lease; one that does not only watches who holds it."""
@@ -181,6 +191,11 @@ class Election:
 
     def valid_at(self, now: float) -> bool:
         return self._leading and now < self.valid_until
+
+    @property
+    def shared(self) -> bool:
+        """Whether the last Lease seen is one of replicas that share the keys."""
+        return self._shared
 
     def held_by_other_at(self, now: float) -> bool:
         """Whether another candidate may be the leader, going by the duration that it recorded."""
@@ -228,20 +243,35 @@ class Election:
             "renewTime": moment,
             "leaseTransitions": 0 if fresh else old.lease_transitions + (0 if ours else 1),
         }
-        return {"metadata": dict(metadata), "spec": spec}
+        return {"metadata": self._marked(metadata), "spec": spec}
+
+    def _marked(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        annotations = dict(metadata.get("annotations") or {})
+        if self._sharing:
+            annotations.setdefault(SHARERS_ANNOTATION, self._options.identity)
+        elif annotations.pop(SHARERS_ANNOTATION, None) is None:
+            return dict(metadata)
+        return {**metadata, "annotations": annotations}
 
     # -- being told ---------------------------------------------------------------------------------------------------
 
-    def found(self, whole: Mapping[str, Any] | None, now: float) -> None:
-        """The answer to ``Read``: the whole Lease, or None where there is none. Raises DecodeError for nonsense."""
-        if whole is not None:
-            self._observe(whole, now)
-        self._seen = True
+    def found(self, whole: Mapping[str, Any] | None, now: float, *, taken: bool = False) -> None:
+        """The answer to ``Read``: the whole Lease, or None where there is none. Raises DecodeError for nonsense.
+
+        ``taken`` says that what it stands for is in use, whether or not somebody holds it.
+        """
+        self.saw(whole, now)
         # A Lease that vanished has not run out: whoever held it may not know yet.
-        if self.candidate_at(now):
+        if self.candidate_at(now) and not taken:
             self._base, self._due = whole if whole is not None else {}, now
         else:
             self._retry_later(now)
+
+    def saw(self, whole: Mapping[str, Any] | None, now: float) -> None:
+        """The Lease as it is, which nobody has asked for to write it next. Raises DecodeError for nonsense."""
+        if whole is not None:
+            self._observe(whole, now)
+        self._seen = True
 
     def candidate_at(self, now: float) -> bool:
         """Whether to write now."""
@@ -286,12 +316,18 @@ class Election:
             record = msgspec.convert(_without_nulls(whole.get("spec")), LeaseSpec)
         except msgspec.ValidationError as error:
             raise DecodeError(f"Lease {self._options}: {error}") from error
+        self._shared = is_shared(whole)
         if record != self._record:
             self._record, self._record_seen_at = record, now
 
 
 def _without_nulls(spec: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (spec or {}).items() if value is not None}
+
+
+def is_shared(lease: Mapping[str, Any]) -> bool:
+    """Whether a Lease is that of replicas that share the keys."""
+    return SHARERS_ANNOTATION in (lease["metadata"].get("annotations") or {})
 
 
 def released_record(record: Mapping[str, Any], wall: datetime) -> dict[str, Any]:
@@ -330,6 +366,9 @@ class NoObserver:
 
 NewLeader = Callable[[str], None]
 
+Users = Callable[[Mapping[str, Any] | None], Awaitable[bool]]
+"""Whether anybody uses, by further Leases, what this Lease stands for; asked before it is taken, if it is there."""
+
 
 class Elector:
     """Asks for a Lease and keeps it, for as long as ``run`` runs."""
@@ -342,10 +381,13 @@ class Elector:
         clock: Clock | None = None,
         observer: ElectionObserver | None = None,
         on_new_leader: NewLeader | None = None,
+        sharing: bool = False,
+        in_use: Users | None = None,
         random: Callable[[], float] = random_numbers.random,
     ) -> None:
         self.options = options
-        self.election = Election(options, random=random)
+        self.election = Election(options, sharing=sharing, random=random)
+        self._in_use = in_use
         self._client = client.restricted_to(PERMISSIONS)
         self._clock = clock or SystemClock()
         self._observer: ElectionObserver = observer or NoObserver()
@@ -408,6 +450,22 @@ class Elector:
             if isinstance(action, Wait):
                 await self._clock.sleep(action.until - self._clock.monotonic())
 
+    async def share(self) -> bool:
+        """Makes sure that nobody begins to lead alone without having seen what was written before; once is enough.
+
+        False where replicas that share do not have the Lease. Raises RuntimeFault where that is not known.
+        """
+        async with self._busy:
+            if self.leading:
+                return True
+            whole = await self._find()
+            self.election.saw(whole, self._clock.monotonic())
+            if whole is None or not is_shared(whole):
+                return False
+            annotations = {**whole["metadata"]["annotations"], SHARERS_ANNOTATION: self.options.identity}
+            await self._put({**whole, "metadata": {**whole["metadata"], "annotations": annotations}})
+            return True
+
     async def release(self) -> None:
         """Gives the Lease back if it is still ours; to be called after all guarded work has ended.
 
@@ -468,7 +526,10 @@ class Elector:
             case Read():
                 if self.election.leading:
                     self._observer.slow_path()
-                self.election.found(await self._find(), self._clock.monotonic())
+                whole = await self._find()
+                # After the Lease was read: who begins to use it later changes it, and our write conflicts.
+                taken = not self.election.leading and self._in_use is not None and await self._in_use(whole)
+                self.election.found(whole, self._clock.monotonic(), taken=taken)
             case Create(body=body):
                 self._may_have_written = True
                 made = await self._client.create(Lease, body)
@@ -511,6 +572,23 @@ class Elector:
             logger.info("leading", lease=self.options, identity=self.options.identity)
             self._observer.leading(True)
             self._started.set()
+
+
+class LeaderGate:
+    """For a controller: lets work begin only on the leader, at this moment; a lost Lease may not be noticed yet."""
+
+    def __init__(self, elector: Elector) -> None:
+        self._elector = elector
+
+    def admits(self, key: Key) -> bool:  # noqa: ARG002 - named as in Gate
+        """All is queued: a replica that is to lead fills its queue before."""
+        return True
+
+    def enter(self, key: Key) -> bool:  # noqa: ARG002 - named as in Gate
+        return self._elector.leading
+
+    def leave(self, key: Key) -> None:
+        pass
 
 
 def _holder(whole: Mapping[str, Any]) -> str:

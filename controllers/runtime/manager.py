@@ -15,9 +15,9 @@ from controllers.runtime.cache import Informer, Reader
 from controllers.runtime.client import Client, Guard, Selection
 from controllers.runtime.clock import Clock, SystemClock
 from controllers.runtime.cluster import Cluster
-from controllers.runtime.controller import Controller, ControllerOptions
+from controllers.runtime.controller import Controller, controller_options
 from controllers.runtime.errors import ConfigurationError, LeadershipLost, RuntimeFault
-from controllers.runtime.leader_election import Elector
+from controllers.runtime.leader_election import Elector, LeaderGate
 from controllers.runtime.meta import KubeObject
 from controllers.runtime.metrics import Metrics
 from controllers.runtime.options import ManagerOptions, election_options
@@ -25,7 +25,7 @@ from controllers.runtime.probes import Checks, HttpServer
 from controllers.runtime.rbac import Declaration
 from controllers.runtime.recorder import PERMISSIONS as EVENT_PERMISSIONS
 from controllers.runtime.recorder import Recorder, RecorderOptions
-from controllers.runtime.sharding import Shards, shard_of
+from controllers.runtime.sharding import Shards, Sharers, shard_of
 from controllers.runtime.stage import Entry, Runnable, Stage
 from controllers.runtime.tracing import Tracer
 
@@ -56,6 +56,8 @@ class Manager:
     """Runs controllers against one cluster, or against several.
 
     ``leases`` is the client that elections use; one with connections of its own cannot wait behind those of others.
+    ``on_stuck`` is called at a stop where a task does not end though it was cancelled: no code in this process can end
+    it. The Lease is not released then.
     """
 
     def __init__(
@@ -67,7 +69,9 @@ class Manager:
         clock: Clock | None = None,
         tracer: Tracer | None = None,
         leases: Client | None = None,
+        on_stuck: Callable[[], None] | None = None,
     ) -> None:
+        self._on_stuck = on_stuck
         self.client = client
         self.options = options
         self.metrics = metrics or Metrics()
@@ -100,7 +104,15 @@ class Manager:
         if not self.options.leader_elect:
             return None
         options = election_options(self.options)
-        elector = Elector(client, options, clock=self.clock, observer=self.metrics.leader_election(options.name))
+        sharing = self.options.shards > 1
+        elector = Elector(
+            client,
+            options,
+            clock=self.clock,
+            observer=self.metrics.leader_election(options.name),
+            sharing=sharing,
+            in_use=None if sharing else Sharers(client, options, clock=self.clock).in_use,
+        )
         self._election.add(Entry("leader-election", elector.run))
         self.liveness.add("leader-election", elector.unhealthy)
         self.readiness.add("leader-election", lambda: _unreachable(elector), public=True)
@@ -113,7 +125,7 @@ class Manager:
             raise ConfigurationError(f"--shards {self.options.shards} needs Leases: give --leader-elect, too")
         shards = Shards(
             client,
-            self._elector.options,
+            self._elector,
             self.options.shards,
             self._replay_shard,
             clock=self.clock,
@@ -190,7 +202,7 @@ class Manager:
         """
         if any(controller.name == name for controller in self._controllers):
             raise ConfigurationError(f"there are two controllers named {name}")
-        options = ControllerOptions(**{"workers": self.options.workers, **overrides})
+        options = controller_options(name, {"workers": self.options.workers, **overrides})
         controller = Controller(name, self, self.metrics, options, self.clock, self._tracer)
         self._controllers.append(controller)
 
@@ -202,6 +214,8 @@ class Manager:
             controller.gated_by(self._shards)
             self._sharded.append(controller)
             needs_leader = False
+        elif self._elector is not None and needs_leader:
+            controller.gated_by(LeaderGate(self._elector))
         self._stage(needs_leader).add(Entry(name, run, controller.stop))
         return controller
 
@@ -299,8 +313,9 @@ class Manager:
     async def _shut_down(self, grace: float | None) -> None:
         self._state = "stopping"
         end = None if grace is None else self.clock.monotonic() + grace
-        await self._others.stop(grace)
-        await self._leaders.stop(None if end is None else max(0.0, end - self.clock.monotonic()))
+        await self._others.stop(grace, late=self._late, stuck=self._stuck)
+        left = None if end is None else max(0.0, end - self.clock.monotonic())
+        await self._leaders.stop(left, late=self._late, stuck=self._stuck)
         await self._caches.stop()
         for server in reversed(self._servers):
             await server.stop()
@@ -309,6 +324,20 @@ class Manager:
             await self._release(self._elector)
         await self._stop_recorders()
         self._state = "stopped"
+
+    def _late(self, names: list[str]) -> None:
+        for controller in self._controllers:
+            if controller.name in names:
+                for request in controller.running:
+                    logger.warning(
+                        "a reconcile still runs after the grace period", controller=controller.name, about=str(request)
+                    )
+
+    def _stuck(self, names: list[str]) -> None:
+        self._late(names)
+        logger.error("tasks do not end though they were cancelled", names=",".join(sorted(names)))
+        if self._on_stuck is not None:
+            self._on_stuck()
 
     async def _release(self, elector: Elector) -> None:
         if self._shards is not None:

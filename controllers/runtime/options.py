@@ -1,16 +1,21 @@
 """The command line that every controller binary shares."""
 
 import argparse
+import re
 from dataclasses import dataclass
 
 from controllers.runtime.errors import ConfigurationError
 from controllers.runtime.leader_election import ElectionOptions, own_namespace
+from controllers.runtime.names import MAX_NAME
 
 MAX_WORKERS = 1_000
 """Workers of one controller at most: far more requests than any API server takes at the same time from one client."""
 
 MAX_SHARDS = 64
 """Shards at most; every replica asks for each of their Leases every few seconds."""
+
+LEASE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""An RFC 1123 subdomain, as the API server checks it."""
 
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -143,6 +148,7 @@ def election_options(options: ManagerOptions) -> ElectionOptions:
     """Which Lease a manager asks for, and how. Raises ConfigurationError where that cannot work, naming the flag."""
     if not options.leader_elect_resource_name:
         raise ConfigurationError("the leader's Lease has no name: give --leader-elect-resource-name")
+    _require_lease_name(options)
     flag = "--leader-elect-resource-namespace"
     return ElectionOptions(
         name=options.leader_elect_resource_name,
@@ -152,6 +158,17 @@ def election_options(options: ManagerOptions) -> ElectionOptions:
         retry_period=options.leader_elect_retry_period,
         release=options.leader_elect_release_on_cancel,
     )
+
+
+def _require_lease_name(options: ManagerOptions) -> None:
+    name = options.leader_elect_resource_name
+    # The Leases of shards and members are named after it.
+    longest = MAX_NAME - len(f"-shard-{MAX_SHARDS}") if options.shards > 1 else MAX_NAME
+    if not LEASE_NAME.fullmatch(name) or len(name) > longest:
+        raise ConfigurationError(
+            f"--leader-elect-resource-name {name!r} cannot be the name of a Lease: use lower case letters, digits, - "
+            f"and ., with a letter or digit at both ends of each part, and at most {longest} characters"
+        )
 
 
 def positive_int(text: str) -> int:

@@ -221,6 +221,7 @@ class Recorder:
         self._wake = asyncio.Event()
         self._posting = asyncio.Lock()
         self._stopping = False
+        self._cut = 0
 
     def event(self, obj: KubeObject, type_: EventType, reason: str, note: str, action: str) -> None:
         """See ``EventRecorder``. After ``stop`` it does nothing; with a full queue it only counts the loss."""
@@ -251,7 +252,9 @@ class Recorder:
             async with asyncio.timeout(seconds):
                 await self._post_all()
         except TimeoutError:
-            logger.warning("events discarded at the end", count=len(self._waiting))
+            # What was being sent is lost as well, and where there was nothing there is nothing to say.
+            if lost := len(self._waiting) + self._cut:
+                logger.warning("events discarded at the end", count=lost)
         self._discarded["stopped"].inc(len(self._waiting))
         self._waiting.clear()
         self._due.clear()
@@ -285,6 +288,7 @@ class Recorder:
                     await self._post(occurrences)
                 except asyncio.CancelledError:
                     self._discarded["stopped"].inc()
+                    self._cut += 1
                     raise
 
     async def _next(self) -> _Occurrences | None:

@@ -24,7 +24,7 @@ from controllers.runtime import logs
 from controllers.runtime.client import Client
 from controllers.runtime.clock import Clock, SystemClock, rfc3339_micro
 from controllers.runtime.errors import Conflict, LeadershipLost, NotFound, ObjectGone, RuntimeFault
-from controllers.runtime.leader_election import ElectionObserver, ElectionOptions, Elector
+from controllers.runtime.leader_election import ElectionObserver, ElectionOptions, Elector, is_shared
 from controllers.runtime.lease import PERMISSIONS, Lease
 from controllers.runtime.meta import Key
 from controllers.runtime.stage import Runnable
@@ -155,19 +155,80 @@ class Membership:
         return now < self._changed_at[name] + self._lifetime
 
     def peers(self, now: float) -> list[str]:
-        """The living who split the keys as we do."""
-        return [n for n in self.living(now) if n == self._me or self._members[n].shards == self._shards]
+        """The living who split the keys as we do, without those who wait for others: they take no share."""
+        return [n for n in self.living(now) if n == self._me or (self._is_alike(n) and not self._before(n, now))]
 
     def in_the_way(self, now: float) -> list[str]:
         """Earlier members with another number of shards: where keys are split in two ways, nobody knows who has one."""
-        mine = self._members.get(self._me)
+        return self._before(self._me, now)
+
+    def _is_alike(self, name: str) -> bool:
+        return self._members[name].shards == self._shards
+
+    def _before(self, alike: str, now: float) -> list[str]:
+        """Those of another number than ours who came before one of ours."""
+        member = self._members.get(alike)
         return [
             name
             for name in self.living(now)
             if name != self._me
-            and self._members[name].shards != self._shards
-            and (mine is None or self._members[name].joined < mine.joined)
+            and not self._is_alike(name)
+            and (member is None or self._members[name].joined < member.joined)
         ]
+
+
+MISSING = '{"unknown":{"beat":0,"joined":0,"shards":0}}'
+"""What stands for a list of members that should be there and is not: somebody who is believed for a lifetime."""
+
+
+class Sharers:
+    """For a replica that works on all keys alone: whether others still share them. It asks only where they did."""
+
+    def __init__(self, client: Client, options: ElectionOptions, *, clock: Clock | None = None) -> None:
+        self._client = client.restricted_to(PERMISSIONS)
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._membership = Membership(options.identity, 1, options.lease_duration)
+        self._waiting = Waiting()
+
+    async def in_use(self, lease: Mapping[str, Any] | None) -> bool:
+        """Whether a leader's ``lease``, None where there is none, may not be taken yet. Raises RuntimeFault."""
+        if lease is not None and not is_shared(lease):
+            return self._waiting.for_members([])
+        members = await find_members(self._client, self._options)
+        if members is None and lease is None:
+            return False
+        now = self._clock.monotonic()
+        self._membership.observe(MISSING if members is None else _annotation(members), now)
+        return self._waiting.for_members([n for n in self._membership.living(now) if n != self._options.identity])
+
+
+class Waiting:
+    """Says for whom a replica waits, each time that it is for others."""
+
+    def __init__(self) -> None:
+        self._told: list[str] = []
+
+    def for_members(self, members: list[str]) -> bool:
+        """Whether there are any."""
+        if members and members != self._told:
+            logger.warning("waiting for the end of replicas with another number of shards", members=",".join(members))
+        self._told = members
+        return bool(members)
+
+
+async def find_members(client: Client, options: ElectionOptions) -> dict[str, Any] | None:
+    """The Lease that all members write, ready to be written again."""
+    try:
+        whole = await client.get_dict(Lease, f"{options.name}-members", options.namespace)
+    except NotFound:
+        return None
+    whole["metadata"].pop("managedFields", None)
+    return whole
+
+
+def _annotation(whole: Mapping[str, Any]) -> str:
+    return str((whole["metadata"].get("annotations") or {}).get(MEMBERS_ANNOTATION, ""))
 
 
 def _decoded(text: str) -> dict[str, Member]:
@@ -189,15 +250,17 @@ Observe = Callable[[str], ElectionObserver]
 
 
 class Shards:
-    """The shards of one replica: which it holds, what runs in them. Their Leases are named after that in ``options``.
+    """The shards of one replica: which it holds, what runs in them. Their Leases are named after that of ``leader``.
 
+    ``leader`` is this replica's elector of what is not shared, and runs beside; a replica that is the only one to work,
+    since it shares nothing, has that Lease, too, so that each sees the other there.
     ``opened`` is told of each shard that is got, in the moment from which on its keys are let through.
     """
 
     def __init__(
         self,
         client: Client,
-        options: ElectionOptions,
+        leader: Elector,
         shards: int,
         opened: Opened,
         *,
@@ -205,7 +268,9 @@ class Shards:
         observe: Observe | None = None,
         random: Callable[[], float] = random_numbers.random,
     ) -> None:
+        options = leader.options
         self.count = shards
+        self._leader = leader
         self.electors = [_elector(client, options, n, clock, observe, random) for n in range(shards)]
         self._client = client.restricted_to(PERMISSIONS)
         self._options = options
@@ -216,21 +281,28 @@ class Shards:
         self._running: Counter[int] = Counter()
         self._give_up = [asyncio.Event() for _ in range(shards)]
         self._membership = Membership(options.identity, shards, options.lease_duration)
-        self._in_the_way: list[str] = []
+        self._waiting = Waiting()
+        self._beaten_at = float("-inf")
+        self._joined = asyncio.Event()
+        self._cleared = False
         for elector in self.electors:
             elector.election.candidate = False
 
     @property
     def held(self) -> frozenset[int]:
         """The shards in which something may begin at present."""
-        return frozenset(shard for shard in self._open if self.electors[shard].leading)
+        return frozenset(shard for shard in self._open if self._has(shard))
+
+    def _has(self, shard: int) -> bool:
+        # Whoever splits the keys in another way goes by our signs of life, and not by the Lease of a shard.
+        return self.electors[shard].leading and self._clock.monotonic() < self._beaten_at + self._deadline
 
     # -- what controllers ask -----------------------------------------------------------------------------------------
 
     def admits(self, key: Key) -> bool:
         """Whether a key is ours at present."""
         shard = shard_of(key, self.count)
-        return shard in self._open and self.electors[shard].leading
+        return shard in self._open and self._has(shard)
 
     def enter(self, key: Key) -> bool:
         """Begins the work on a key in the current task; False where it is not ours. After True, ``leave`` must come."""
@@ -251,6 +323,8 @@ class Shards:
         shard = _current.get()
         if shard is not None:
             self.electors[shard].require_leadership()
+            if not self._has(shard):
+                raise LeadershipLost(f"{self._silence}: nothing is written")
         return shard is not None
 
     # -- running ------------------------------------------------------------------------------------------------------
@@ -258,6 +332,7 @@ class Shards:
     def runnables(self) -> Iterator[tuple[str, Runnable]]:
         """The tasks that hold shards; one of them raises LeadershipLost where a shard is lost, or nobody is heard."""
         yield "shard-members", self._stay_member
+        yield "shard-members-alone", self._keep_others_out
         for shard, elector in enumerate(self.electors):
             yield f"shard-{shard}", elector.run
             yield f"shard-{shard}-work", partial(self._work, shard)
@@ -291,8 +366,9 @@ class Shards:
             logger.info("a shard is given up", shard=shard)
 
     async def _stay_member(self) -> None:
-        beaten_at = self._clock.monotonic()
+        began_at = self._clock.monotonic()
         while True:
+            beaten_at = max(began_at, self._beaten_at)
             sent_at = self._clock.monotonic()
             try:
                 async with asyncio.timeout(min(self._options.request_timeout, beaten_at + self._deadline - sent_at)):
@@ -300,11 +376,41 @@ class Shards:
             except (RuntimeFault, TimeoutError) as error:
                 logger.warning("no sign of life could be given", reason=str(error) or "no answer in time")
             else:
-                beaten_at = sent_at
+                beaten_at = self._beaten_at = sent_at
+                self._joined.set()
                 self._follow_plan()
             if self._clock.monotonic() >= beaten_at + self._deadline:
-                raise LeadershipLost(f"{self._options.identity} gave no sign of life for {self._deadline:g} s")
+                raise LeadershipLost(self._silence)
             await self._clock.sleep(self._options.retry_period)
+
+    async def _keep_others_out(self) -> None:
+        """Takes no shard while one replica has all, and then watches that nobody begins to without having waited."""
+        await self._joined.wait()
+        while not await self._is_shared():
+            await self._clock.sleep(self._options.retry_period)
+        self._cleared = True
+        self._follow_plan()
+        while not (rivals := self._alone()):
+            await self._clock.sleep(self._options.retry_period)
+        raise LeadershipLost(f"{rivals[0]} has the Lease {self._options}, and does not share the keys")
+
+    async def _is_shared(self) -> bool:
+        try:
+            async with asyncio.timeout(self._options.request_timeout):
+                return await self._leader.share()
+        except (RuntimeFault, TimeoutError):
+            # Tried again; where the server does not answer, the signs of life and the elector say so.
+            return False
+
+    def _alone(self) -> list[str]:
+        """Who works on all keys by himself, as far as that is known."""
+        election = self._leader.election
+        held = election.held_by_other_at(self._clock.monotonic())
+        return [election.holder] if held and not election.shared else []
+
+    @property
+    def _silence(self) -> str:
+        return f"{self._options.identity} gave no sign of life for {self._deadline:g} s"
 
     @property
     def _deadline(self) -> float:
@@ -313,19 +419,12 @@ class Shards:
     def _follow_plan(self) -> None:
         now = self._clock.monotonic()
         next_plan = plan(self._options.identity, self._holders(now), self._membership.peers(now), self.count)
-        if self._waits_for_others(now):
+        if self._waiting.for_members(self._alone() or self._membership.in_the_way(now)) or not self._cleared:
             next_plan = Plan(frozenset(), frozenset())
         for shard, elector in enumerate(self.electors):
             elector.election.candidate = elector.leading or shard in next_plan.take
             if shard in next_plan.give:
                 self._give_up[shard].set()
-
-    def _waits_for_others(self, now: float) -> bool:
-        found = self._membership.in_the_way(now)
-        if found and found != self._in_the_way:
-            logger.warning("waiting for the end of replicas with another number of shards", members=",".join(found))
-        self._in_the_way = found
-        return bool(found)
 
     def _holders(self, now: float) -> dict[int, str]:
         elections = [elector.election for elector in self.electors]
@@ -336,9 +435,8 @@ class Shards:
     async def _write(self, annotation: Callable[[], str]) -> None:
         """Changes the common Lease; what others write at the same time is read again first."""
         for _ in range(CONFLICTS):
-            whole = await self._find()
-            text = whole["metadata"].get("annotations", {}).get(MEMBERS_ANNOTATION, "") if whole else ""
-            self._membership.observe(text, self._clock.monotonic())
+            whole = await find_members(self._client, self._options)
+            self._membership.observe(_annotation(whole) if whole else "", self._clock.monotonic())
             written = annotation()
             try:
                 await self._put(whole, written)
@@ -348,14 +446,6 @@ class Shards:
                 self._membership.observe(written, self._clock.monotonic())
                 return
         raise RuntimeFault(f"other members have changed the Lease {CONFLICTS} times in a row")
-
-    async def _find(self) -> dict[str, Any] | None:
-        try:
-            whole = await self._client.get_dict(Lease, f"{self._options.name}-members", self._options.namespace)
-        except NotFound:
-            return None
-        whole["metadata"].pop("managedFields", None)
-        return whole
 
     async def _put(self, whole: Mapping[str, Any] | None, annotation: str) -> None:
         found = whole or {"metadata": {"name": f"{self._options.name}-members", "namespace": self._options.namespace}}

@@ -15,6 +15,10 @@ from controllers.runtime.errors import RuntimeFault
 
 Runnable = Callable[[], Coroutine[Any, Any, None]]
 Failed = Callable[[Exception], None]
+Stuck = Callable[[list[str]], None]
+
+STUCK_AFTER = 5.0
+"""Seconds that a task gets to end after it was cancelled, before it is taken for one that never will."""
 
 logger = logs.get_logger(__name__)
 
@@ -61,15 +65,26 @@ class Stage:
         self._stopping = True
         self._entries.clear()
 
-    async def stop(self, grace: float | None = 0.0) -> None:
-        """Ends all tasks; those that can be asked to end get ``grace`` seconds, None for as long as it takes."""
+    async def stop(
+        self, grace: float | None = 0.0, *, late: Stuck = lambda _: None, stuck: Stuck = lambda _: None
+    ) -> None:
+        """Ends all tasks; those that can be asked to end get ``grace`` seconds, None for as long as it takes.
+
+        ``late`` is told of those that are cancelled after that, and ``stuck`` of those that have not ended
+        ``STUCK_AFTER`` seconds later, since they make something else of being cancelled. They are awaited all the same.
+        """
         self.close()
         asked = [task for task, entry in self._tasks.items() if self._ask(task, entry)]
         if asked:
-            await asyncio.wait(asked, timeout=grace)
+            _, running = await asyncio.wait(asked, timeout=grace)
+            if running:
+                late([task.get_name() for task in running])
         self.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            _, left = await asyncio.wait(self._tasks, timeout=STUCK_AFTER)
+            if left:
+                stuck([task.get_name() for task in left])
+                await asyncio.wait(left)
 
     def cancel(self) -> None:
         """Ends all tasks at once, without waiting for it."""

@@ -15,7 +15,7 @@ from controllers.runtime.cache import Change, ChangeHandler, ChangeType, Informe
 from controllers.runtime.client import Client, ClientOptions, Write
 from controllers.runtime.clock import SystemClock
 from controllers.runtime.controller import INITIAL_PRIORITY, Controller, ControllerOptions, priority_of
-from controllers.runtime.errors import ConfigurationError, Conflict, RuntimeFault, TerminalError
+from controllers.runtime.errors import ConfigurationError, Conflict, LeadershipLost, RuntimeFault, TerminalError
 from controllers.runtime.limiter import ExponentialLimiter, FastSlowLimiter
 from controllers.runtime.meta import Key, KubeObject, ObjectMeta, OwnerReference, Resource
 from controllers.runtime.metrics import Metrics
@@ -248,9 +248,9 @@ def test_an_answer_that_is_no_result_is_an_error_that_says_what_to_return(caplog
     assert "returned None: return a Result" in str([getattr(record, "fields", None) for record in caplog.records])
 
 
-def wrapped() -> RuntimeFault:
+def wrapped(cause: Exception | None = None) -> RuntimeFault:
     error = RuntimeFault("told differently")
-    error.__cause__ = TerminalError("never")
+    error.__cause__ = cause or TerminalError("never")
     return error
 
 
@@ -307,6 +307,120 @@ def test_an_end_without_retry_frees_the_limiter_of_the_key(end: Result | Excepti
 def test_another_limiter_takes_the_place_of_the_exponential_one() -> None:
     rig = Rig(in_turn(RuntimeFault("no")), limiter=FastSlowLimiter[Request](fast=2.0, slow=10.0, fast_failures=2))
     assert rig.run(A, seconds=30).times == [0, 2, 4, 14, 24]
+
+
+class Shut:
+    """A gate that is open until a test shuts it."""
+
+    def __init__(self) -> None:
+        self.open = True
+
+    def admits(self, _: Key) -> bool:
+        return True
+
+    def enter(self, _: Key) -> bool:
+        return self.open
+
+    def leave(self, key: Key) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "lost", [LeadershipLost("gone"), ExceptionGroup("g", [LeadershipLost("gone")]), wrapped(LeadershipLost("gone"))]
+)
+def test_a_reconcile_that_finds_leadership_lost_is_not_tried_again(
+    lost: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(in_turn(lost))
+    rig.controller.gated_by(Shut())
+    assert rig.run(A, seconds=100).times == [0]
+    assert "retried" not in caplog.text
+    assert rig.outcomes() == {"error": 1}
+    assert rig.counted("controller_runtime_reconcile_panics_total") == 0
+
+
+def test_a_shut_gate_lets_no_retry_and_no_waiting_key_begin() -> None:
+    gate = Shut()
+
+    async def fail(_: Request) -> Result:
+        gate.open = False
+        raise RuntimeFault("no")
+
+    rig = Rig(fail, workers=1)
+    rig.controller.gated_by(gate)
+    assert rig.run(A, B, seconds=100).calls == [(0, A)]
+
+
+# -- cancellations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_reconcile_that_cancels_its_own_task_has_failed_and_its_worker_goes_on(times: int) -> None:
+    async def cancel(request: Request) -> Result:
+        if request == A and len(rig.reconciler.calls) <= 3:
+            for _ in range(times):
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+            await asyncio.sleep(0.5)
+        return DONE
+
+    rig = Rig(cancel, workers=1)
+    assert rig.run(A, B, seconds=100).calls == [(0, A), (0, B), (1, A), (3, A)]
+    assert rig.outcomes() == {"error": 2, "success": 2}
+    assert rig.counted("controller_runtime_active_workers") == 0
+
+
+def test_a_cancellation_that_is_still_to_come_does_not_hit_the_next_object() -> None:
+    async def cancel(request: Request) -> Result:
+        if request == A:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        else:
+            await asyncio.sleep(0.5)
+        return DONE
+
+    rig = Rig(cancel, workers=1)
+    assert rig.run(A, B, C, seconds=100).calls == [(0, A), (0, B), (0.5, C)]
+    assert rig.outcomes() == {"success": 3}
+
+
+def test_an_idle_worker_that_a_stranger_cancels_goes_on() -> None:
+    kept: list[asyncio.Task[Any]] = []
+
+    async def keep(_: Request) -> Result:
+        task = asyncio.current_task()
+        assert task is not None
+        kept.append(task)
+        return DONE
+
+    rig = Rig(keep, workers=1)
+
+    async def scenario() -> None:
+        async with rig.running() as controller:
+            controller.enqueue(A)
+            await asyncio.sleep(1)
+            kept[0].cancel()
+            await asyncio.sleep(1)
+            controller.enqueue(B)
+            await asyncio.sleep(1)
+
+    run_virtual(scenario)
+    assert rig.reconciler.calls == [(0, A), (2, B)]
+
+
+def test_reconciles_that_do_not_end_at_their_deadline_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def swallow(request: Request) -> Result:
+        for _ in range(2 if request == A else 1):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(1000)
+        return DONE
+
+    rig = Rig(swallow, reconcile_timeout=10.0)
+    rig.run(A, B, seconds=500)
+    lines = [record.fields for record in caplog.records if "not ended at its deadline" in record.message]  # type: ignore[attr-defined]
+    assert lines == [{"controller": rig.controller.name, "about": str(A)}]
 
 
 # -- timeouts ---------------------------------------------------------------------------------------------------------

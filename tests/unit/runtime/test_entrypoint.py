@@ -294,3 +294,22 @@ def test_a_second_signal_leaves_the_lease_to_run_out() -> None:
 
     assert code == 143
     assert lease.spec.holder_identity
+
+
+def test_a_process_that_is_stuck_ends_all_the_same_with_code_1(kubeconfig: str) -> None:
+    body = """
+    from controllers.runtime import stage
+    stage.STUCK_AFTER = 0.2
+    async def swallows():
+        print("waiting", flush=True)
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+    manager.add("swallows", swallows)
+    """
+    code, errors, _ = signalled(program(body, kubeconfig), signal.SIGTERM)
+    assert code == 1
+    assert "tasks do not end though they were cancelled" in errors
+    assert "names=swallows" in errors

@@ -1202,3 +1202,71 @@ def test_whenever_it_stops_it_ends_within_the_grace_period_and_leaves_nothing_be
 def test_an_election_without_a_name_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="--leader-elect-resource-name"):
         made(options=replace(ELECTING, leader_elect_resource_name=""))
+
+
+@pytest.mark.parametrize(
+    ("option", "match"),
+    [({"workers": 0}, "controller c: option workers=0"), ({"wrokers": 2}, "controller c: there is no option wrokers")],
+)
+def test_an_option_of_a_controller_that_cannot_work_is_named(option: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigurationError, match=match):
+        made().controller("c", **option)
+
+
+def test_what_does_not_end_at_a_stop_is_named_and_the_process_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+    ended: list[float] = []
+    free = asyncio.Event()
+
+    def end() -> None:
+        ended.append(asyncio.get_running_loop().time())
+        free.set()
+
+    class Stubborn:
+        async def reconcile(self, _: Request) -> Result:
+            while not free.is_set():
+                with suppress(asyncio.CancelledError):
+                    await free.wait()
+            return DONE
+
+    client = Client(ScriptedTransport(server), ClientOptions("tests", attempts=1))
+    manager = Manager(client, OFF, on_stuck=end)
+    manager.controller("c").for_(Thing).reconciles_with(Stubborn())
+
+    async def scenario() -> None:
+        later(10.0, manager.stop)
+        await manager.run()
+
+    run_virtual(scenario)
+    assert ended == [45.0]  # 10 s, the grace period, and 5 s for what is cancelled
+    late = [r.fields for r in caplog.records if "still runs after the grace period" in r.message]  # type: ignore[attr-defined]
+    assert late[0] == {"controller": "c", "about": "a/x"}
+
+
+def test_a_leader_that_was_asleep_begins_no_reconcile_before_it_notices() -> None:
+    seen: list[float] = []
+
+    class Noting:
+        async def reconcile(self, _: Request) -> Result:
+            seen.append(asyncio.get_running_loop().time())
+            return DONE
+
+    leases = LeaseServer()
+    client = Client(ScriptedTransport(server), ClientOptions("tests", attempts=1))
+    manager = Manager(client, ELECTING, leases=Network(leases).client())
+    controller = manager.controller("c").for_(Thing).reconciles_with(Noting())
+
+    async def scenario() -> None:
+        task = asyncio.create_task(manager.run())
+        await asyncio.sleep(5.0)
+        assert len(seen) == 1
+        assert manager._elector is not None
+        # As after a sleep: the time is over, and no task has had its turn yet.
+        manager._elector.election._renewed_at -= 100.0
+        controller.enqueue(Request("a", "x"))
+        await asyncio.sleep(0.5)
+        assert len(seen) == 1
+        manager._elector.election._renewed_at += 100.0
+        manager.stop()
+        await task
+
+    run_virtual(scenario)

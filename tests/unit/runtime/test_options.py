@@ -1,9 +1,11 @@
 """The shared command line."""
 
 import argparse
+from dataclasses import replace
 
 import pytest
 
+from controllers.runtime.errors import ConfigurationError
 from controllers.runtime.options import (
     ManagerOptions,
     election_options,
@@ -116,3 +118,17 @@ def test_help_names_every_default(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     for expected in ("gpu-mirage-x", "what it does", ":8080", ":8081", "120.0"):
         assert expected in text
+
+
+@pytest.mark.parametrize("name", ["Bad_Name!", "-a", "a-", "a..b", "a" * 254, "ä"])
+def test_a_name_that_no_lease_can_have_is_refused_with_its_flag(name: str) -> None:
+    options = ManagerOptions(leader_elect_resource_name=name, leader_elect_resource_namespace="here")
+    with pytest.raises(ConfigurationError, match="--leader-elect-resource-name"):
+        election_options(options)
+
+
+def test_with_shards_the_name_of_a_lease_leaves_room_for_what_is_added() -> None:
+    options = ManagerOptions(leader_elect_resource_name="a" * 245, leader_elect_resource_namespace="here")
+    assert election_options(options).name == "a" * 245
+    with pytest.raises(ConfigurationError, match="at most 244 characters"):
+        election_options(replace(options, shards=2))

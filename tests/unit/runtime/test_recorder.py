@@ -638,3 +638,20 @@ def test_fake_recorder_keeps_what_is_recorded() -> None:
     assert [(e.obj, e.type, e.reason, e.note, e.action) for e in fake.events] == [
         (WIDGET, "Normal", "Ready", "all there", "Reconcile")
     ]
+
+
+@pytest.mark.parametrize(("events", "lines"), [(0, []), (1, [1]), (3, [3])])
+def test_what_is_discarded_at_the_end_is_told_with_its_number_and_nothing_where_there_is_none(
+    events: int, lines: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        world = World(EventServer(lambda _: Answer(200, stream=[STALL])))
+        for number in range(events):
+            world.warn(f"note {number}")
+        if not events:
+            # As where the task that posts has not ended yet.
+            await world.recorder._posting.acquire()
+        await world.recorder.stop(1.0)
+
+    run_virtual(main)
+    assert [r.fields["count"] for r in caplog.records if "discarded at the end" in r.message] == lines  # type: ignore[attr-defined]

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from controllers.runtime import manager as manager_module
 from controllers.runtime.client import Client, ClientOptions
 from controllers.runtime.errors import ConfigurationError, LeadershipLost
-from controllers.runtime.leader_election import ElectionOptions
+from controllers.runtime.leader_election import ElectionOptions, Elector
 from controllers.runtime.manager import Manager
 from controllers.runtime.meta import Key, KubeObject, Resource
 from controllers.runtime.options import ManagerOptions
 from controllers.runtime.reconcile import DONE, Request, Result
-from controllers.runtime.sharding import MEMBERS_ANNOTATION, Membership, Plan, Shards, plan, shard_of
+from controllers.runtime.sharding import MEMBERS_ANNOTATION, Membership, Plan, Shards, Sharers, plan, shard_of
+from controllers.runtime.stage import Runnable
 from controllers.runtime.testing import STALL, Answer, Reply, ScriptedTransport, run_virtual
 from controllers.runtime.transport import HttpRequest
 from tests.unit.runtime.lease_server import Fault, LeaseServer, Network
@@ -155,6 +156,20 @@ def test_whoever_splits_the_keys_otherwise_waits_for_those_before_it() -> None:
     assert second.in_the_way(15.0) == []
 
 
+def test_whoever_waits_for_others_gets_no_share_before_they_are_gone() -> None:
+    first, other, last = Membership("first", 3, 15.0), Membership("other", 2, 15.0), Membership("last", 3, 15.0)
+    text = first.beaten(0.0)
+    for member in (other, last):
+        member.observe(text, 0.0)
+        text = member.beaten(0.0)
+    first.observe(text, 0.0)
+    assert first.peers(1.0) == ["first"]
+    assert other.in_the_way(1.0) == ["first"]
+    other.observe(text, 0.0)
+    first.observe(other.left(), 1.0)
+    assert first.peers(1.0) == ["first", "last"]
+
+
 # -- whole replicas ---------------------------------------------------------------------------------------------------
 
 
@@ -169,7 +184,8 @@ class Worker:
         self.name = name
         self.network = Network(world.leases, faults)
         options = ElectionOptions(name="lock", namespace="here", identity=name)
-        self.shards = Shards(self.network.client(), options, shards, self._opened)
+        self.leader = Elector(self.network.client(), options, sharing=True)
+        self.shards = Shards(self.network.client(), self.leader, shards, self._opened)
         self.opened: list[int] = []
         self.task: asyncio.Task[None] | None = None
 
@@ -183,33 +199,71 @@ class Worker:
     async def _run(self) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                for _, runnable in self.shards.runnables():
+                for runnable in self.runnables():
                     tasks.create_task(runnable())
                 for key in KEYS[::40]:
                     tasks.create_task(self._work_on(key))
         except* LeadershipLost:
             self.world.lost.append(self.name)
 
+    def runnables(self) -> list[Runnable]:
+        return [self.leader.run, *(runnable for _, runnable in self.shards.runnables())]
+
+    def enter(self, key: Key) -> bool:
+        return self.shards.enter(key)
+
+    def leave(self, key: Key) -> None:
+        self.shards.leave(key)
+
     async def _work_on(self, key: Key) -> None:
         while True:
-            if self.shards.enter(key):
+            if self.enter(key):
                 began = asyncio.get_running_loop().time()
                 try:
                     await asyncio.sleep(self.seconds)
                 finally:
                     self.world.runs.append((key, began, asyncio.get_running_loop().time(), self.name))
-                    self.shards.leave(key)
+                    self.leave(key)
             await asyncio.sleep(0.35)
 
     async def end(self) -> None:
         assert self.task is not None
         self.task.cancel()
         await asyncio.wait({self.task})
+        await self.release()
+
+    async def release(self) -> None:
         await self.shards.release()
+        await self.leader.release()
 
     def kill(self) -> None:
         assert self.task is not None
         self.task.cancel()
+
+
+class Alone(Worker):
+    """A replica that does not share: it works on all keys while it leads, as a manager with one shard does."""
+
+    def __init__(self, world: "World", name: str, faults: Iterable[Fault] = ()) -> None:
+        super().__init__(world, name, 1, faults)
+        client, options = self.network.client(), self.leader.options
+        self.leader = Elector(client, options, in_use=Sharers(client, options).in_use)
+
+    def runnables(self) -> list[Runnable]:
+        return [self.leader.run]
+
+    def enter(self, key: Key) -> bool:
+        return self.leader.leading
+
+    def leave(self, key: Key) -> None:
+        pass
+
+    async def release(self) -> None:
+        await self.leader.release()
+
+
+def of(world: "World", name: str, shards: int, faults: Iterable[Fault] = ()) -> Worker:
+    return Worker(world, name, shards, faults) if shards > 1 else Alone(world, name, faults)
 
 
 class World:
@@ -350,22 +404,149 @@ FAULTS = st.one_of(
     st.builds(Fault, st.sampled_from(["refuse", "lose", "vanish"])),
     st.builds(Fault, st.sampled_from(["slow", "late"]), st.floats(0.0, 30.0)),
 )
+COUNTS = st.sampled_from([1, 2, 3])
 ROWS = st.lists(st.tuples(FAULTS, st.integers(1, 12)), max_size=8).map(
     lambda rows: [fault for fault, times in rows for _ in range(times)]
 )
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.lists(st.tuples(ROWS, st.floats(0.0, 60.0), st.none() | st.floats(5.0, 90.0)), min_size=2, max_size=4))
-def test_no_key_is_ever_worked_on_by_two_replicas_whatever_happens_to_requests(
-    plans: list[tuple[list[Fault], float, float | None]],
+def test_one_who_leads_alone_is_waited_for_by_those_who_share(caplog: pytest.LogCaptureFixture) -> None:
+    async def play(world: World) -> None:
+        alone, sharers = Alone(world, "alone"), [Worker(world, name, 3) for name in "ab"]
+        alone.start()
+        await asyncio.sleep(20.0)
+        for sharer in sharers:
+            sharer.start()
+        await asyncio.sleep(60.0)
+        assert set().union(*world.owners(40.0, 80.0).values()) == {"alone"}
+        assert "waiting for the end of replicas with another number of shards" in caplog.text
+        alone.kill()
+        await asyncio.sleep(40.0)
+        assert sorted(len(sharer.shards.held) for sharer in sharers) == [1, 2]
+
+    assert playing(play).collisions() == []
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_those_who_share_are_waited_for_by_one_who_would_work_alone_whoever_leads(
+    killed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def replica(world: World, name: str, faults: list[Fault], start: float, life: float | None) -> None:
+    async def play(world: World) -> None:
+        sharers = {name: Worker(world, name, 3) for name in "ab"}
+        for sharer in sharers.values():
+            sharer.start()
+            await asyncio.sleep(10.0)
+        alone = Alone(world, "alone")
+        alone.start()
+        await asyncio.sleep(30.0)
+        first, second = (sharers[name] for name in ("a", "b"))
+        assert first.leader.leading
+        # The Lease that all of them ask for is free for a while, and one that shares goes on without having it.
+        first.kill() if killed else await first.end()
+        second.leader.election.candidate = False
+        await asyncio.sleep(60.0)
+        assert not alone.leader.leading
+        assert set().union(*world.owners(90.0, 110.0).values()) == {"b"}
+        assert "waiting for the end of replicas with another number of shards" in caplog.text
+        second.kill() if killed else await second.end()
+        await asyncio.sleep(30.0)
+        assert alone.leader.leading
+
+    assert playing(play).collisions() == []
+
+
+def test_a_replica_that_never_shares_sends_nothing_more_than_its_lease_after_the_first_look() -> None:
+    async def play(world: World) -> None:
+        leader, follower = Alone(world, "a"), Alone(world, "b")
+        leader.start()
+        await asyncio.sleep(5.0)
+        follower.start()
+        await asyncio.sleep(60.0)
+        paths = [request.path.rpartition("/")[2] for w in (leader, follower) for request in w.network.requests]
+        assert paths.count("lock-members") == 1
+        assert set(world.leases.leases) == {"lock"}
+
+    playing(play)
+
+
+def test_sharers_end_where_somebody_leads_alone_who_has_not_asked() -> None:
+    async def play(world: World) -> None:
+        leader, sharer = Worker(world, "a", 2), Worker(world, "b", 2)
+        leader.start()
+        await asyncio.sleep(10.0)
+        task = sharer.start()
+        await asyncio.sleep(20.0)
+        assert leader.leader.leading
+        leader.kill()
+        lease = world.leases.leases["lock"]
+        lease["spec"] = {**lease["spec"], "holderIdentity": "stranger"}
+        lease["metadata"] = {**lease["metadata"], "annotations": {}, "resourceVersion": "other"}
+        await asyncio.wait({task}, timeout=7.0)
+        assert world.lost == ["b"]
+
+    playing(play)
+
+
+def test_a_list_of_members_that_is_missing_is_not_taken_for_an_empty_one() -> None:
+    async def play(world: World) -> None:
+        sharer, alone = Worker(world, "a", 2), Alone(world, "alone")
+        sharer.start()
+        await asyncio.sleep(10.0)
+        sharer.kill()
+        del world.leases.leases["lock-members"]
+        world.leases.leases["lock"]["spec"] = {"holderIdentity": ""}
+        alone.start()
+        await asyncio.sleep(14.0)
+        assert not alone.leader.leading
+        await asyncio.sleep(6.0)
+        assert alone.leader.leading
+
+    playing(play)
+
+
+def test_who_gave_no_sign_of_life_works_on_nothing_whatever_its_leases_say() -> None:
+    async def play(world: World) -> None:
+        replica = Worker(world, "a", 2)
+        replica.start()
+        await asyncio.sleep(10.0)
+        assert replica.shards.enter(KEYS[0])
+        replica.shards._beaten_at -= 10.0
+        assert all(elector.leading for elector in replica.shards.electors)
+        with pytest.raises(LeadershipLost, match="no sign of life"):
+            replica.shards.require_shard()
+        replica.shards.leave(KEYS[0])
+        assert not replica.shards.enter(KEYS[0])
+        assert replica.shards.held == frozenset()
+
+    playing(play)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(
+        st.tuples(ROWS, st.floats(0.0, 60.0), st.none() | st.floats(5.0, 90.0), st.booleans(), COUNTS, COUNTS),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_no_key_is_ever_worked_on_by_two_replicas_whatever_happens_to_requests(
+    plans: list[tuple[list[Fault], float, float | None, bool, int, int]],
+) -> None:
+    async def replica(
+        world: World,
+        name: str,
+        faults: list[Fault],
+        start: float,
+        life: float | None,
+        killed: bool,
+        before: int,
+        after: int,
+    ) -> None:
         await asyncio.sleep(start)
-        first = Worker(world, name + "1", 3, faults)
+        first = of(world, name + "1", before, faults)
         await asyncio.wait({first.start()}, timeout=life)
-        await first.end()
-        second = Worker(world, name + "2", 3)
+        first.kill() if killed else await first.end()
+        second = of(world, name + "2", after)
         try:
             await second.start()
         finally:
