@@ -8,8 +8,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-import uvloop
-
 from controllers.runtime import Client, ClientOptions, Key, Manager
 from controllers.runtime.options import ManagerOptions
 from controllers.runtime.reconcile import DONE, Request, Result
@@ -45,8 +43,8 @@ def _queue(plan: Plan) -> Table:
     for name, pending in (("all pending at once", plan.queue_keys), (f"{FEW_PENDING:,} pending", FEW_PENDING)):
         ours, base = [], []
         for _ in range(plan.repeats):
-            ours.append(plan.queue_keys / uvloop.run(_through_work_queue(plan.queue_keys, pending)) / 1000)
-            base.append(plan.queue_keys / uvloop.run(_through_plain_queue(plan.queue_keys, pending)) / 1000)
+            ours.append(plan.queue_keys / asyncio.run(_through_work_queue(plan.queue_keys, pending)) / 1000)
+            base.append(plan.queue_keys / asyncio.run(_through_plain_queue(plan.queue_keys, pending)) / 1000)
         rows.append(Comparison(name, "k/s", ours, base, 300.0, higher_is_better=True, absolute=True))
     title = f"Work queue, {plan.queue_keys:,} keys added, got and done, per second of CPU time"
     return Table(title, rows, base="asyncio.Queue")
@@ -101,7 +99,7 @@ class _Nothing:
 
 
 def _loop(plan: Plan) -> Table:
-    rates = [plan.reconciles / uvloop.run(_through_controller(plan.reconciles)) / 1000 for _ in range(plan.repeats)]
+    rates = [plan.reconciles / asyncio.run(_through_controller(plan.reconciles)) / 1000 for _ in range(plan.repeats)]
     row = Comparison("reconciles that do nothing", "k/s", rates, goal=20.0, higher_is_better=True, absolute=True)
     return Table(f"Controller, {plan.reconciles:,} keys, with metrics and log fields, per second of CPU time", [row])
 
@@ -197,7 +195,7 @@ def _stall(plan: Plan) -> Table:
     longest, idle = [], []
     with contest.canned(pods=plan.stalled) as server:
         for _ in range(plan.repeats):
-            idle.append(uvloop.run(_idle_stall()) * MS)
+            idle.append(asyncio.run(_idle_stall()) * MS)
             longest.append(contest.run(FRAMEWORK, server, "stall", objects=plan.stalled).told["longest"] * MS)
     row = Comparison("longest stall of the event loop", "ms", longest, idle, 30.0, absolute=True)
     return Table(f"List of {plan.stalled:,} pods, page by page", [row], base="nothing going on")

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-import uvloop
 import yaml
 
 from controllers.api.core import Node
@@ -165,4 +164,4 @@ async def main(url: str, mode: str, objects: int, events: int) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
