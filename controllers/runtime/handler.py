@@ -1,7 +1,7 @@
 """From a change of some object to the requests it causes: plain callables."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from controllers.runtime.cache import Change
@@ -26,7 +26,7 @@ def requests_of(answer: object) -> tuple[Request, ...]:
     if inspect.iscoroutine(answer):
         answer.close()  # it is never awaited, and that is told here
         raise NoRequests(f"{answer!r}: make it a plain function")
-    if isinstance(answer, str | bytes | Key | Mapping) or not isinstance(answer, Iterable):
+    if isinstance(answer, str | bytes | Key) or not isinstance(answer, Iterable):
         raise NoRequests(f"{answer!r}: return a list of requests, such as [Key(namespace, name)], or () for none")
     found = tuple(answer)
     for each in found:
