@@ -24,10 +24,11 @@ from hack.localcluster import (
     make_nodes,
     wait_ready,
 )
+from hack.localcluster.polling import wait_until
 from tests.integration.environments import BOTH, started
 
 REQUIRE_VARIABLE = "GPU_MIRAGE_REQUIRE_CONTROL_PLANE"
-NAMESPACE_DELETION_TIMEOUT = "60s"
+NAMESPACE_DELETION_TIMEOUT = 60.0  # seconds
 
 
 class PoolNodes(Protocol):
@@ -125,9 +126,13 @@ def used_namespaces(environment: Environment) -> Iterator[list[str]]:
 
 
 def wait_gone(environment: Environment, namespaces: Sequence[str]) -> None:
+    # All of them by one list at a time: kubectl waits for each by itself, and paces its requests.
+    def left() -> set[str]:
+        present = environment.kubectl("get", "namespaces", "--output=name").split()
+        return {name.removeprefix("namespace/") for name in present}.intersection(namespaces)
+
     if namespaces:
-        timeout = f"--timeout={NAMESPACE_DELETION_TIMEOUT}"
-        environment.kubectl("wait", "--for=delete", timeout, *(f"namespace/{name}" for name in namespaces))
+        wait_until(lambda: not left(), NAMESPACE_DELETION_TIMEOUT, "the end of the tests' namespaces", interval=0.5)
 
 
 @pytest.fixture

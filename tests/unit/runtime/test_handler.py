@@ -118,3 +118,9 @@ def test_a_coroutine_function_is_told_to_be_a_plain_one() -> None:
 )
 def test_any_iterable_of_requests_will_do(answer: Iterable[Key]) -> None:
     assert set(requests_of(answer)) <= {Key("a", "x")}
+
+
+def test_requests_may_be_the_keys_of_a_dictionary() -> None:
+    keys = dict.fromkeys((Key("", "a"), Key("", "b")))
+
+    assert requests_of(keys) == (Key("", "a"), Key("", "b"))
