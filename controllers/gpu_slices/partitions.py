@@ -11,9 +11,8 @@ from typing import Any
 
 from controllers.api.dra import DraApi
 from controllers.estate import Gpu, GpuModel, MigProfile, device_part, quantity, slices_of
+from controllers.estate.profile import MIB
 from controllers.gpu_slices.devices import Attributes, own_attributes, shared_attributes, whole_gpu
-
-MIB = 2**20
 
 Amounts = Mapping[str, int]
 """How much there is of something, by the name that it has as a capacity."""

@@ -36,7 +36,7 @@ from controllers.runtime.errors import (
     RuntimeFault,
 )
 from controllers.runtime.lease import PERMISSIONS, Lease, LeaseSpec
-from controllers.runtime.meta import Key
+from controllers.runtime.meta import Key, without_nulls
 
 JITTER = 1.2
 """Followers try again after one to ``1 + JITTER`` times the retry period, so that they do not come all at once."""
@@ -313,16 +313,12 @@ class Election:
 
     def _observe(self, whole: Mapping[str, Any], now: float) -> None:
         try:
-            record = msgspec.convert(_without_nulls(whole.get("spec")), LeaseSpec)
+            record = msgspec.convert(without_nulls(whole.get("spec") or {}), LeaseSpec)
         except msgspec.ValidationError as error:
             raise DecodeError(f"Lease {self._options}: {error}") from error
         self._shared = is_shared(whole)
         if record != self._record:
             self._record, self._record_seen_at = record, now
-
-
-def _without_nulls(spec: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {name: value for name, value in (spec or {}).items() if value is not None}
 
 
 def is_shared(lease: Mapping[str, Any]) -> bool:
@@ -482,7 +478,7 @@ class Elector:
                     async with asyncio.timeout(self.options.request_timeout):
                         await self._release()
             except (RuntimeFault, TimeoutError) as error:
-                logger.warning("the lease could not be released", lease=self.options, reason=_reason(error))
+                logger.warning("the lease could not be released", lease=self.options, reason=reason_of(error))
             self._may_have_written = False
             self.election.released(self._clock.monotonic())
             self._started.clear()
@@ -510,7 +506,7 @@ class Elector:
             self._answered()
             self.election.conflicted(self._clock.monotonic())
         except (RuntimeFault, TimeoutError) as error:
-            self._failed(_reason(error))
+            self._failed(reason_of(error))
         else:
             self._answered()
             self._report()
@@ -539,13 +535,7 @@ class Elector:
                 self.election.written(await self._put(body), sent_at, self._clock.monotonic())
 
     async def _find(self) -> dict[str, Any] | None:
-        try:
-            whole = await self._client.get_dict(Lease, self.options.name, self.options.namespace)
-        except NotFound:
-            return None
-        # Left out, managedFields stay as the server has them; sent, an old copy of them would be taken for a change.
-        whole["metadata"].pop("managedFields", None)
-        return whole
+        return await find_lease(self._client, self.options.name, self.options.namespace)
 
     async def _put(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return _after(body, await self._client.update(Lease, body))
@@ -591,6 +581,17 @@ class LeaderGate:
         pass
 
 
+async def find_lease(client: Client, name: str, namespace: str) -> dict[str, Any] | None:
+    """A Lease as it is, ready to be written again; None where there is none. Raises RuntimeFault."""
+    try:
+        whole = await client.get_dict(Lease, name, namespace)
+    except NotFound:
+        return None
+    # Left out, managedFields stay as the server has them; sent, an old copy of them would be taken for a change.
+    whole["metadata"].pop("managedFields", None)
+    return whole
+
+
 def _holder(whole: Mapping[str, Any]) -> str:
     return (whole.get("spec") or {}).get("holderIdentity") or ""
 
@@ -601,7 +602,8 @@ def _after(body: Mapping[str, Any], written: Lease) -> dict[str, Any]:
     return {**body, "metadata": metadata}
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Why a request has failed, for the log; a TimeoutError has no text of its own."""
     return str(error) or "no answer in time"
 
 

@@ -23,8 +23,15 @@ import xxhash
 from controllers.runtime import logs
 from controllers.runtime.client import Client
 from controllers.runtime.clock import Clock, SystemClock, rfc3339_micro
-from controllers.runtime.errors import Conflict, LeadershipLost, NotFound, ObjectGone, RuntimeFault
-from controllers.runtime.leader_election import ElectionObserver, ElectionOptions, Elector, is_shared
+from controllers.runtime.errors import Conflict, LeadershipLost, ObjectGone, RuntimeFault
+from controllers.runtime.leader_election import (
+    ElectionObserver,
+    ElectionOptions,
+    Elector,
+    find_lease,
+    is_shared,
+    reason_of,
+)
 from controllers.runtime.lease import PERMISSIONS, Lease
 from controllers.runtime.meta import Key
 from controllers.runtime.stage import Runnable
@@ -219,12 +226,7 @@ class Waiting:
 
 async def find_members(client: Client, options: ElectionOptions) -> dict[str, Any] | None:
     """The Lease that all members write, ready to be written again."""
-    try:
-        whole = await client.get_dict(Lease, f"{options.name}-members", options.namespace)
-    except NotFound:
-        return None
-    whole["metadata"].pop("managedFields", None)
-    return whole
+    return await find_lease(client, f"{options.name}-members", options.namespace)
 
 
 def _annotation(whole: Mapping[str, Any]) -> str:
@@ -347,7 +349,7 @@ class Shards:
             async with asyncio.timeout(self._options.request_timeout):
                 await self._write(lambda: self._membership.left())
         except (RuntimeFault, TimeoutError) as error:
-            logger.warning("leaving the members failed", reason=str(error) or "no answer in time")
+            logger.warning("leaving the members failed", reason=reason_of(error))
 
     async def _work(self, shard: int) -> None:
         elector, give_up = self.electors[shard], self._give_up[shard]
@@ -374,7 +376,7 @@ class Shards:
                 async with asyncio.timeout(min(self._options.request_timeout, beaten_at + self._deadline - sent_at)):
                     await self._write(lambda: self._membership.beaten(self._clock.monotonic()))
             except (RuntimeFault, TimeoutError) as error:
-                logger.warning("no sign of life could be given", reason=str(error) or "no answer in time")
+                logger.warning("no sign of life could be given", reason=reason_of(error))
             else:
                 beaten_at = self._beaten_at = sent_at
                 self._joined.set()

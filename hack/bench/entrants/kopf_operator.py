@@ -7,28 +7,7 @@ from typing import Any
 
 import uvloop
 
-from hack.bench.entrants.meter import Meter, age, delays, finish, report
-
-
-class Counter:
-    """Counts calls, first for what is listed and then for what changes."""
-
-    def __init__(self, objects: int, events: int) -> None:
-        self.ages: list[float] = []
-        self.listed, self.told = asyncio.Event(), asyncio.Event()
-        self._left = objects
-        self._events = events
-
-    async def handle(self, *, meta: Any, **_: Any) -> None:
-        old = age(meta.annotations)
-        if old is None:
-            self._left -= 1
-            if self._left == 0:
-                self.listed.set()
-        else:
-            self.ages.append(old)
-            if len(self.ages) == self._events:
-                self.told.set()
+from hack.bench.entrants.meter import Ages, Meter, delays, finish, report
 
 
 async def main(url: str, mode: str, objects: int, events: int) -> None:
@@ -38,21 +17,25 @@ async def main(url: str, mode: str, objects: int, events: int) -> None:
     async def login(**_: Any) -> Any:
         return kopf.ConnectionInfo(server=url)
 
-    counter = Counter(objects, events)
+    ages = Ages(objects, events)
+
+    async def handle(*, meta: Any, **_: Any) -> None:
+        ages.note(meta.annotations)
+
     registry, settings = kopf.OperatorRegistry(), kopf.OperatorSettings()
     settings.posting.enabled = False
     kopf.on.login(registry=registry)(login)
-    kopf.on.event("", "v1", "pods", registry=registry)(counter.handle)
+    kopf.on.event("", "v1", "pods", registry=registry)(handle)
     meter = Meter()
     async with asyncio.TaskGroup() as tasks:
         operator = kopf.operator(registry=registry, settings=settings, standalone=True, clusterwide=True)
         tasks.create_task(operator)
-        await counter.listed.wait()
+        await ages.listed.wait()
         if mode != "list":
             meter = Meter()
             report({})
-            await counter.told.wait()
-        finish({**meter.figures(), **(delays(counter.ages) if mode == "latency" else {})})
+            await ages.told.wait()
+        finish({**meter.figures(), **(delays(ages.ages) if mode == "latency" else {})})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What every entrant measures of itself, and how it tells."""
 
+import asyncio
 import gc
 import json
 import sys
@@ -26,6 +27,27 @@ def age(annotations: Mapping[str, str] | None) -> float | None:
     """Seconds since the server sent this state of an object; None where it came with the list."""
     sent = (annotations or {}).get(DUE)
     return (time.monotonic_ns() - int(sent)) / 1e9 if sent else None
+
+
+class Ages:
+    """How old what an entrant is told of is: counted are first the objects of the list, and then the changes."""
+
+    def __init__(self, objects: int, events: int) -> None:
+        self.ages: list[float] = []
+        self.listed, self.told = asyncio.Event(), asyncio.Event()
+        self._left = objects
+        self._events = events
+
+    def note(self, annotations: Mapping[str, str] | None) -> None:
+        old = age(annotations)
+        if old is None:
+            self._left -= 1
+            if self._left == 0:
+                self.listed.set()
+        else:
+            self.ages.append(old)
+            if len(self.ages) == self._events:
+                self.told.set()
 
 
 def delays(ages: list[float]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from controllers.runtime.cache import Change, ChangeType, Informer
 from controllers.runtime.options import ManagerOptions
 from controllers.runtime.reconcile import DONE, Request, Result
 from controllers.runtime.transport import AiohttpTransport, Credentials
-from hack.bench.entrants.meter import Meter, age, delays, finish, report
+from hack.bench.entrants.meter import Ages, Meter, delays, finish, report
 
 TICK = 0.001  # seconds between two looks whether the event loop stalls
 
@@ -54,27 +54,16 @@ class Counter:
                 self.enough.set()
 
 
-class Ages:
+class Looker:
     """A reconciler that does nothing but look how old what it looks at is."""
 
-    def __init__(self, manager: Manager, objects: int, events: int) -> None:
-        self.ages: list[float] = []
-        self.listed, self.told = asyncio.Event(), asyncio.Event()
+    def __init__(self, manager: Manager, ages: Ages) -> None:
         self._pods = manager.reader(Pod)
-        self._left = objects
-        self._events = events
+        self._ages = ages
 
     async def reconcile(self, request: Request) -> Result:
         pod = self._pods.get(request)
-        old = age(pod.metadata.annotations) if pod is not None else None
-        if old is None:
-            self._left -= 1
-            if self._left == 0:
-                self.listed.set()
-        else:
-            self.ages.append(old)
-            if len(self.ages) == self._events:
-                self.told.set()
+        self._ages.note(pod.metadata.annotations if pod is not None else None)
         return DONE
 
 
@@ -116,15 +105,15 @@ async def watch(client: Client, events: int) -> None:
 
 async def latency(client: Client, objects: int, events: int) -> None:
     manager = Manager(client, ManagerOptions(metrics_bind_address="0", health_probe_bind_address="0"))
-    reconciler = Ages(manager, objects, events)
-    manager.controller("bench").for_(Pod).reconciles_with(reconciler)
+    ages = Ages(objects, events)
+    manager.controller("bench").for_(Pod).reconciles_with(Looker(manager, ages))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(manager.run())
-        await reconciler.listed.wait()
+        await ages.listed.wait()
         meter = Meter()
         report({})
-        await reconciler.told.wait()
-        finish({**meter.figures(), **delays(reconciler.ages)})
+        await ages.told.wait()
+        finish({**meter.figures(), **delays(ages.ages)})
 
 
 async def stall(client: Client, objects: int) -> None:
